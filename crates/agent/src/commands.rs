@@ -8,7 +8,7 @@ use bunraku_wire::endpoints::{Endpoint, ReportActivity};
 use jiff::Timestamp;
 
 use crate::Shared;
-use crate::runs::{Found, Submitted};
+use crate::runs::{CancelOutcome, SubmitOutcome};
 use crate::schedule;
 
 /// Executes a command and returns its result.
@@ -16,10 +16,10 @@ pub(crate) async fn carry_out(shared: &Shared, envelope: &Envelope) -> CommandRe
     if envelope.expires <= Timestamp::now() {
         return result(
             CommandOutcome::Expired,
-            "it reached the node after its time".to_owned(),
+            "it reached the node after its deadline".to_owned(),
         );
     }
-    tracing::info!(id = %envelope.id, command = ?envelope.command, by = %envelope.sent_by, "carrying out a command");
+    tracing::info!(id = %envelope.id, command = ?envelope.command, by = %envelope.sent_by, "executing a command");
     match &envelope.command {
         Command::Ping => result(CommandOutcome::Done, "pong".to_owned()),
         Command::RefreshFacts => refresh_facts(shared).await,
@@ -35,16 +35,16 @@ pub(crate) async fn carry_out(shared: &Shared, envelope: &Envelope) -> CommandRe
 /// Queues a run. `Done` means that the queue has stored it durably.
 fn queue_run(shared: &Shared, request: &RunRequest) -> CommandResult {
     match shared.runs.submit(request.clone()) {
-        Ok(Submitted::Queued { behind: 0 }) => {
-            result(CommandOutcome::Done, "it starts now".to_owned())
+        Ok(SubmitOutcome::Queued { behind: 0 }) => {
+            result(CommandOutcome::Done, "starting now".to_owned())
         }
-        Ok(Submitted::Queued { behind }) => {
-            result(CommandOutcome::Done, format!("it waits behind {behind}"))
+        Ok(SubmitOutcome::Queued { behind }) => {
+            result(CommandOutcome::Done, format!("queued behind {behind}"))
         }
-        Ok(Submitted::Folded { into }) => {
-            result(CommandOutcome::Done, format!("folded into run {into}"))
+        Ok(SubmitOutcome::Folded { into }) => {
+            result(CommandOutcome::Done, format!("merged into run {into}"))
         }
-        Ok(Submitted::Known) => result(CommandOutcome::Done, "it was asked for before".to_owned()),
+        Ok(SubmitOutcome::Known) => result(CommandOutcome::Done, "already requested".to_owned()),
         Err(refused) => result(CommandOutcome::Failed, refused.to_string()),
     }
 }
@@ -52,19 +52,21 @@ fn queue_run(shared: &Shared, request: &RunRequest) -> CommandResult {
 fn cancel_run(shared: &Shared, run: NodeRunId, reason: &str, by: &str) -> CommandResult {
     let reason = format!("cancelled by {by}: {reason}");
     match shared.runs.cancel(run, &reason) {
-        Ok(Found::Pending(_)) => result(CommandOutcome::Done, "it will not start".to_owned()),
-        Ok(Found::Running) => result(CommandOutcome::Done, "it is being ended".to_owned()),
-        Ok(Found::Folded { into }) => result(
+        Ok(CancelOutcome::Pending(_)) => {
+            result(CommandOutcome::Done, "removed from the queue".to_owned())
+        }
+        Ok(CancelOutcome::Running) => result(CommandOutcome::Done, "stopping".to_owned()),
+        Ok(CancelOutcome::Folded { into }) => result(
             CommandOutcome::Done,
-            format!("run {into}, which it was folded into, goes on for the others"),
+            format!("merged into run {into}, which continues for its other causes"),
         ),
-        Ok(Found::Nowhere) => result(
+        Ok(CancelOutcome::Nowhere) => result(
             CommandOutcome::Failed,
-            "there is no such run in the queue".to_owned(),
+            "no such run in the queue".to_owned(),
         ),
         Err(error) => result(
             CommandOutcome::Failed,
-            format!("the queue cannot be written: {error}"),
+            format!("cannot write the queue: {error}"),
         ),
     }
 }
@@ -89,7 +91,7 @@ async fn refresh_facts(shared: &Shared) -> CommandResult {
         }
         Err(error) => result(
             CommandOutcome::Failed,
-            format!("facts could not be submitted: {error}"),
+            format!("cannot submit facts: {error}"),
         ),
     };
     report_activity(shared, shared.runs.activity()).await;
@@ -104,7 +106,7 @@ pub(crate) async fn report_activity(shared: &Shared, activity: Activity) {
         .call_with(at, &ActivityReport { activity })
         .await
     {
-        tracing::warn!(error = %error, "cannot tell the server what the agent does");
+        tracing::warn!(error = %error, "cannot report the agent's activity to the server");
     }
 }
 

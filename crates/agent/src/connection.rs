@@ -41,7 +41,7 @@ const MOVES: u32 = 5;
 const AFTER_SUPERSEDED: Duration = Duration::from_secs(60);
 
 /// The reason why a stream ended.
-enum Ended {
+enum StreamEnd {
     Broken(ClientError),
     Goodbye,
     /// Another server is now this node's first choice. The move is not urgent.
@@ -51,12 +51,12 @@ enum Ended {
 
 /// The retry schedule for answers that were not delivered.
 #[derive(Default)]
-struct Owed {
+struct AnswerRetries {
     due: Option<tokio::time::Instant>,
     failures: u32,
 }
 
-impl Owed {
+impl AnswerRetries {
     const BACK_OFF: BackOff = BackOff {
         first: Duration::from_millis(500),
         longest: Duration::from_secs(30),
@@ -120,18 +120,18 @@ pub(crate) async fn hold_stream(
             failures = 0;
         }
         let wait = match ended {
-            Ended::Goodbye => back_off.random_wait(0),
-            Ended::Moves => back_off.random_wait(MOVES),
-            Ended::Superseded => {
+            StreamEnd::Goodbye => back_off.random_wait(0),
+            StreamEnd::Moves => back_off.random_wait(MOVES),
+            StreamEnd::Superseded => {
                 tracing::error!(
                     "another agent connected with this node's certificate; is this machine a clone?"
                 );
                 AFTER_SUPERSEDED
             }
-            Ended::Broken(error) => {
+            StreamEnd::Broken(error) => {
                 let wait = back_off.random_wait(failures);
                 failures += 1;
-                tracing::warn!(error = %error, ?wait, "the command stream broke; opening it again");
+                tracing::warn!(error = %error, ?wait, "the command stream was interrupted; reconnecting");
                 wait
             }
         };
@@ -147,7 +147,7 @@ async fn one_stream(
     shared: &Shared,
     journal: &mut Journal,
     shutdown: &CancellationToken,
-) -> Option<Ended> {
+) -> Option<StreamEnd> {
     let query = AgentQuery {
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };
@@ -157,14 +157,14 @@ async fn one_stream(
         // Plain JSON: a newer server may send messages that this agent does not know.
         opened = shared.client.stream(at.as_str()) => match opened {
             Ok(lines) => lines,
-            Err(error) => return Some(Ended::Broken(error)),
+            Err(error) => return Some(StreamEnd::Broken(error)),
         },
     };
-    let mut owed = Owed::default();
+    let mut owed = AnswerRetries::default();
     loop {
         let line = tokio::select! {
             () = shutdown.cancelled() => return None,
-            () = shared.renewed.notified() => return Some(Ended::Goodbye),
+            () = shared.renewed.notified() => return Some(StreamEnd::Goodbye),
             line = lines.next() => line,
             () = owed.due() => {
                 owed.begin();
@@ -173,8 +173,8 @@ async fn one_stream(
             }
         };
         let message = match line {
-            None => return Some(Ended::Goodbye),
-            Some(Err(error)) => return Some(Ended::Broken(error)),
+            None => return Some(StreamEnd::Goodbye),
+            Some(Err(error)) => return Some(StreamEnd::Broken(error)),
             Some(Ok(message)) => message,
         };
         match serde_json::from_value(message.clone()) {
@@ -182,7 +182,7 @@ async fn one_stream(
                 tracing::info!(server, at = %lines.server(), "connected");
                 greet(shared, journal, &mut owed).await;
                 if servers::follow(shared, lines.server()).await {
-                    return Some(Ended::Goodbye);
+                    return Some(StreamEnd::Goodbye);
                 }
             }
             Ok(StreamMessage::Command(envelope)) => {
@@ -193,11 +193,11 @@ async fn one_stream(
             Ok(StreamMessage::Servers { servers }) => {
                 let moves = servers::take(shared, &servers, lines.server()).await;
                 if moves || servers::go_back(shared, lines.server()).await {
-                    return Some(Ended::Moves);
+                    return Some(StreamEnd::Moves);
                 }
             }
-            Ok(StreamMessage::Goodbye) => return Some(Ended::Goodbye),
-            Ok(StreamMessage::Superseded) => return Some(Ended::Superseded),
+            Ok(StreamMessage::Goodbye) => return Some(StreamEnd::Goodbye),
+            Ok(StreamMessage::Superseded) => return Some(StreamEnd::Superseded),
             Err(_) => not_understood(shared, journal, &mut owed, &message).await,
         }
     }
@@ -205,22 +205,27 @@ async fn one_stream(
 
 /// Sends what the server should know first: the current activity and old answers. The agent learns
 /// whether it may run before it accepts the first command.
-async fn greet(shared: &Shared, journal: &mut Journal, owed: &mut Owed) {
+async fn greet(shared: &Shared, journal: &mut Journal, owed: &mut AnswerRetries) {
     if let Err(error) = shared.runs.tell(shared).await {
-        tracing::warn!(error = %error, "cannot tell the server what the agent does");
+        tracing::warn!(error = %error, "cannot report the agent's activity to the server");
     }
     shared.connected.send_replace(true);
     send_all(shared, journal, owed).await;
 }
 
-async fn send_all(shared: &Shared, journal: &mut Journal, owed: &mut Owed) {
+async fn send_all(shared: &Shared, journal: &mut Journal, owed: &mut AnswerRetries) {
     for (id, result) in journal.unconfirmed() {
         send_answer(shared, journal, owed, id, &result).await;
     }
 }
 
 /// Answers from the journal, or executes the command.
-async fn take(shared: &Shared, journal: &mut Journal, owed: &mut Owed, envelope: &Envelope) {
+async fn take(
+    shared: &Shared,
+    journal: &mut Journal,
+    owed: &mut AnswerRetries,
+    envelope: &Envelope,
+) {
     let result = match journal.answer(envelope.id) {
         Some(known) => known.clone(),
         None => carry_out(shared, envelope).await,
@@ -229,17 +234,22 @@ async fn take(shared: &Shared, journal: &mut Journal, owed: &mut Owed, envelope:
 }
 
 /// Answers a command that this agent does not know: a newer server may send one.
-async fn not_understood(shared: &Shared, journal: &mut Journal, owed: &mut Owed, message: &Value) {
+async fn not_understood(
+    shared: &Shared,
+    journal: &mut Journal,
+    owed: &mut AnswerRetries,
+    message: &Value,
+) {
     let id = message
         .get("id")
         .and_then(Value::as_str)
         .and_then(|id| id.parse::<CommandId>().ok());
-    tracing::warn!(%message, "a message is not understood; this agent is older than its server");
+    tracing::warn!(%message, "ignoring an unknown message; this agent is older than its server");
     if let Some(id) = id {
         let result = CommandResult {
             outcome: CommandOutcome::NotUnderstood,
             message: format!(
-                "agent {} does not know this command",
+                "agent {} does not support this command",
                 env!("CARGO_PKG_VERSION")
             ),
             finished: Timestamp::now(),
@@ -251,14 +261,14 @@ async fn not_understood(shared: &Shared, journal: &mut Journal, owed: &mut Owed,
 async fn answer(
     shared: &Shared,
     journal: &mut Journal,
-    owed: &mut Owed,
+    owed: &mut AnswerRetries,
     id: CommandId,
     result: CommandResult,
 ) {
     if let Err(error) = journal.record(id, result.clone()) {
         // The answer is sent even if the journal cannot be written. Only a repeat after a crash
         // would execute the command again.
-        tracing::error!(error = %error, "an answer could not be written down");
+        tracing::error!(error = %error, "cannot store an answer");
     }
     send_answer(shared, journal, owed, id, &result).await;
 }
@@ -266,7 +276,7 @@ async fn answer(
 async fn send_answer(
     shared: &Shared,
     journal: &mut Journal,
-    owed: &mut Owed,
+    owed: &mut AnswerRetries,
     id: CommandId,
     result: &CommandResult,
 ) {
@@ -275,17 +285,17 @@ async fn send_answer(
         Ok(()) => {
             owed.got_through();
             if let Err(error) = journal.confirm(id) {
-                tracing::error!(error = %error, "the journal could not be written");
+                tracing::error!(error = %error, "cannot write the journal");
             }
         }
         // The stream may stay open while the store is unavailable. Waiting for the next connection
         // could take days, and would delay everything that depends on the answer.
         Err(error) if error.is_passing() => {
-            tracing::warn!(%id, error = %error, "an answer is sent again soon");
+            tracing::warn!(%id, error = %error, "cannot send an answer; retrying soon");
             owed.failed();
         }
         Err(error) => {
-            tracing::warn!(%id, error = %error, "an answer waits for the next connection");
+            tracing::warn!(%id, error = %error, "an answer is sent with the next connection");
         }
     }
 }
@@ -296,7 +306,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_did_not_get_through_is_due_again_soon_and_ever_later() {
-        let mut owed = Owed::default();
+        let mut owed = AnswerRetries::default();
         let mut waits = Vec::new();
         for _ in 0..12 {
             owed.failed();
@@ -320,7 +330,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn nothing_is_due_while_nothing_is_owed() {
-        let owed = Owed::default();
+        let owed = AnswerRetries::default();
         let day = Duration::from_secs(86_400);
         assert!(tokio::time::timeout(day, owed.due()).await.is_err());
     }

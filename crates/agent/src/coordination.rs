@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bunraku_engine::{
-    Cancellation, Coordinator, CueProvider, Fired, Firing, LockAttempt, LockRenewal, LockRequest,
-    LockStanding, StepError,
+    Cancellation, Coordinator, CueProvider, FireResult, Firing, FleetLocks, LockAttempt,
+    LockRenewal, LockRequest, LockState, StepError,
 };
 use bunraku_model::{FiringId, LockName, NodeName, TriggerName};
 use bunraku_wire::api::locks::{AcquireLock, LockReply, LockStatus, LockToken};
@@ -68,7 +68,7 @@ impl ServerCoordinator {
 }
 
 impl Coordinator for ServerCoordinator {
-    fn fire(&self, firing: &Firing, cancellation: &Cancellation) -> Result<Fired, StepError> {
+    fn fire(&self, firing: &Firing, cancellation: &Cancellation) -> Result<FireResult, StepError> {
         if firing.provider != CueProvider::Bunraku {
             return self.cues.fire_elsewhere(firing, cancellation);
         }
@@ -81,23 +81,29 @@ impl Coordinator for ServerCoordinator {
             .map_err(|error| failed(&what, error))
     }
 
-    fn lock_standing(
+    fn locks(&self) -> Result<&dyn FleetLocks, StepError> {
+        Ok(self)
+    }
+}
+
+impl FleetLocks for ServerCoordinator {
+    fn state(
         &self,
         name: &LockName,
         session: &str,
         cancellation: &Cancellation,
-    ) -> Result<LockStanding, StepError> {
+    ) -> Result<LockState, StepError> {
         let what = cannot("read", name);
         let asked = self.client.call(ShowLock.at(name));
         match self.cues.wait(cancellation, &what, asked)? {
             Ok(status) => Ok(standing(&status, &self.name, session)),
             // Nobody has used this lock yet.
-            Err(error) if error.status() == Some(NOT_FOUND) => Ok(LockStanding::Free),
+            Err(error) if error.status() == Some(NOT_FOUND) => Ok(LockState::Free),
             Err(error) => Err(failed(&what, error)),
         }
     }
 
-    fn acquire_lock(
+    fn acquire(
         &self,
         request: &LockRequest,
         cancellation: &Cancellation,
@@ -120,7 +126,7 @@ impl Coordinator for ServerCoordinator {
         }
     }
 
-    fn renew_lock(
+    fn renew(
         &self,
         name: &LockName,
         token: u64,
@@ -136,7 +142,7 @@ impl Coordinator for ServerCoordinator {
         }
     }
 
-    fn release_lock(
+    fn release(
         &self,
         name: &LockName,
         token: u64,
@@ -159,7 +165,7 @@ impl RunCues {
         &self,
         firing: &Firing,
         cancellation: &Cancellation,
-    ) -> Result<Fired, StepError> {
+    ) -> Result<FireResult, StepError> {
         let request = self.request(firing);
         if firing.provider == CueProvider::Dummy {
             let reply = FireReply::Fired {
@@ -170,7 +176,7 @@ impl RunCues {
         }
         let what = format!("`{}` was not fired", firing.name);
         let Some(transport) = &self.transport else {
-            let why = "this program has no such provider";
+            let why = "this program does not have that provider";
             return Err(StepError::because(what, why));
         };
         let sent = transport.fire(&firing.provider, &firing.name, &request);
@@ -235,12 +241,12 @@ pub async fn send_firing(
     }
 }
 
-fn fired(firing: &Firing, reply: &FireReply) -> Fired {
+fn fired(firing: &Firing, reply: &FireReply) -> FireResult {
     let unknown = match reply {
         FireReply::Fired { unknown, .. } => unknown.clone(),
         FireReply::Held { .. } | FireReply::Stopped { .. } => Vec::new(),
     };
-    Fired {
+    FireResult {
         message: firing_text(&firing.name, reply),
         unknown,
     }
@@ -250,20 +256,17 @@ fn fired(firing: &Firing, reply: &FireReply) -> Fired {
 pub fn firing_text(trigger: &TriggerName, reply: &FireReply) -> String {
     match reply {
         FireReply::Fired { hosts, unknown } if hosts.is_empty() && unknown.is_empty() => {
-            format!("{trigger} was fired at every watcher")
+            format!("{trigger} was fired for all watchers")
         }
         FireReply::Fired { hosts, .. } => {
-            format!("{trigger} was fired at {}", counted(hosts.len(), "host"))
+            format!("{trigger} was fired for {}", counted(hosts.len(), "host"))
         }
         FireReply::Held {
             until: Some(until), ..
-        } => format!("{trigger} is held back until {until:.0}"),
+        } => format!("{trigger} is held until {until:.0}"),
         FireReply::Held { occurrences, .. } => {
             let count = usize::try_from(*occurrences).unwrap_or(usize::MAX);
-            format!(
-                "{trigger} is held back after {}",
-                counted(count, "occurrence")
-            )
+            format!("{trigger} is held after {}", counted(count, "occurrence"))
         }
         FireReply::Stopped { why, chain } => format!(
             "{trigger} was stopped: {}\n  {}",
@@ -291,15 +294,15 @@ fn counted(count: usize, what: &str) -> String {
     }
 }
 
-fn standing(status: &LockStatus, name: &NodeName, session: &str) -> LockStanding {
+fn standing(status: &LockStatus, name: &NodeName, session: &str) -> LockState {
     let mut holders = status.holders.iter();
     let own = holders.find(|holder| holder.owner == name.as_str() && holder.session == session);
     match own {
-        Some(holder) => LockStanding::Own {
+        Some(holder) => LockState::Own {
             token: holder.token,
         },
-        None if status.holders.len() >= status.slots as usize => LockStanding::Others,
-        None => LockStanding::Free,
+        None if status.holders.len() >= status.slots as usize => LockState::Others,
+        None => LockState::Free,
     }
 }
 
@@ -347,14 +350,14 @@ mod tests {
                 "{holders:?}"
             );
         };
-        check(1, &[], LockStanding::Free);
-        check(1, &[("web-1", "engine", 3)], LockStanding::Own { token: 3 });
-        check(1, &[("web-2", "engine", 3)], LockStanding::Others);
-        check(2, &[("web-1", "puppet", 3)], LockStanding::Free);
+        check(1, &[], LockState::Free);
+        check(1, &[("web-1", "engine", 3)], LockState::Own { token: 3 });
+        check(1, &[("web-2", "engine", 3)], LockState::Others);
+        check(2, &[("web-1", "puppet", 3)], LockState::Free);
         check(
             2,
             &[("web-2", "engine", 3), ("web-1", "engine", 5)],
-            LockStanding::Own { token: 5 },
+            LockState::Own { token: 5 },
         );
     }
 

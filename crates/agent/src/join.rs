@@ -21,19 +21,19 @@ const WAIT_SECONDS: u64 = 20;
 /// The reason why a node has no certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
-    #[error("the node's credentials cannot be used")]
+    #[error("cannot use the node's credentials")]
     Credentials(#[from] CredentialsError),
-    #[error("the first contact needs the authority's fingerprint (`--ca-fingerprint SHA256:…`)")]
+    #[error("joining needs the CA fingerprint (`--ca-fingerprint SHA256:…`)")]
     NoFingerprint,
-    #[error("TLS cannot be set up")]
+    #[error("cannot set up TLS")]
     Tls(#[from] TlsError),
-    #[error("no certificate request could be made")]
+    #[error("cannot create a certificate request")]
     Request(#[from] RequestError),
     #[error("the server refused the request")]
     Refused(#[source] ClientError),
-    #[error("the certificate that came back is for `{got}`, and this node is `{wanted}`")]
+    #[error("the server returned a certificate for `{got}`, but this node is `{wanted}`")]
     WrongName { got: String, wanted: String },
-    #[error("the certificate that came back cannot be used")]
+    #[error("cannot use the certificate from the server")]
     Unusable(#[source] bunraku_wire::tls::IdentityError),
 }
 
@@ -122,7 +122,7 @@ fn first_contact(options: &AgentOptions, credentials: &Credentials) -> Result<Cl
     )))
 }
 
-struct Signed {
+struct SignedCertificate {
     certificate: String,
     authority: String,
 }
@@ -131,7 +131,7 @@ async fn ask_until_signed(
     options: &AgentOptions,
     client: &Client,
     request: &str,
-) -> Result<Signed, JoinError> {
+) -> Result<SignedCertificate, JoinError> {
     let join = JoinRequest {
         certificate_request: request.to_owned(),
         token: options.token.clone(),
@@ -145,14 +145,14 @@ async fn ask_until_signed(
     loop {
         match client.call_with(Join, &join).await {
             Ok(JoinReply::Signed { certificate, ca }) => {
-                return Ok(Signed {
+                return Ok(SignedCertificate {
                     certificate,
                     authority: ca,
                 });
             }
             Ok(JoinReply::Waiting { .. }) => failures = 0,
             Err(error) if error.is_passing() => {
-                tracing::warn!(error = %error, "no server took the request yet; trying again");
+                tracing::warn!(error = %error, "no server accepted the request yet; retrying");
                 tokio::time::sleep(back_off.random_wait(failures)).await;
                 failures += 1;
             }
@@ -169,6 +169,6 @@ fn tell_what_to_sign(options: &AgentOptions, request: &str) -> Result<(), JoinEr
         "bunraku cert sign {} --fingerprint {fingerprint}",
         options.name
     );
-    tracing::info!(%fingerprint, "the request waits for an operator: `{sign}`");
+    tracing::info!(%fingerprint, "waiting for an operator to sign the request: `{sign}`");
     Ok(())
 }

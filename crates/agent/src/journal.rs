@@ -24,7 +24,7 @@ pub enum JournalError {
         #[source]
         source: io::Error,
     },
-    #[error("{} is damaged; move it away to go on: answers in it may be given twice", path.display())]
+    #[error("{} is corrupt; move it away to continue (some answers may then be sent twice)", path.display())]
     Damaged {
         path: PathBuf,
         #[source]

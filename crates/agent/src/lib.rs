@@ -12,6 +12,7 @@ mod coordination;
 pub mod facts;
 mod join;
 mod journal;
+mod plugins;
 pub mod rehearsal;
 mod renewal;
 mod reports;
@@ -35,16 +36,17 @@ pub use coordination::{
 };
 pub use join::JoinError;
 pub use journal::JournalError;
-pub use reports::{NotTaken, Recorder, ReportsTo, SpoolError, SpoolOptions};
+pub use plugins::{ModuleFacts, PluginError, PluginOptions};
+pub use reports::{DeliveryError, Recorder, ReportsTo, SpoolError, SpoolOptions};
 pub use runs::{
-    CommandMethod, CommandOptions, EngineOptions, Methods, NotStarted, PreparedRun, PuppetForm,
-    PuppetMethod, PuppetOptions, QueueError, RunDescription, RunEnd, RunMethod, RunOrder,
-    RunSettings,
+    CommandMethod, CommandOptions, EngineOptions, Methods, PreparedRun, PuppetForm, PuppetMethod,
+    PuppetOptions, QueueError, RunDescription, RunEnd, RunMethod, RunOrder, RunSettings,
+    RunStartError,
 };
 pub use windows::{InvalidWindow, Window, Windows};
 
-/// Collects this machine's facts. Blocks.
-pub type CollectFacts = Arc<dyn Fn() -> FactSet + Send + Sync>;
+/// Collects this machine's facts, with those of Puppet modules. Blocks.
+pub type CollectFacts = Arc<dyn Fn(&ModuleFacts) -> FactSet + Send + Sync>;
 
 /// The options of an agent.
 #[derive(Clone)]
@@ -60,6 +62,7 @@ pub struct AgentOptions {
     pub token: Option<String>,
     pub facts_interval: Duration,
     pub collect_facts: CollectFacts,
+    pub plugins: PluginOptions,
     pub runs: RunOptions,
 }
 
@@ -82,6 +85,11 @@ impl ConfiguredMethod {
             Self::Command(_) => false,
             Self::Puppet(puppet) => puppet.released,
         }
+    }
+
+    /// Returns whether Puppet applies released catalogs.
+    fn is_puppet_with_releases(&self) -> bool {
+        matches!(self, Self::Puppet(puppet) if puppet.released)
     }
 }
 
@@ -107,14 +115,16 @@ pub struct RunOptions {
 pub enum AgentError {
     #[error("the node could not join")]
     Join(#[from] JoinError),
-    #[error("the journal of answers cannot be used")]
+    #[error("cannot use the journal of answers")]
     Journal(#[from] JournalError),
-    #[error("the run queue cannot be used")]
+    #[error("cannot use the run queue")]
     Queue(#[from] QueueError),
-    #[error("reports cannot be spooled")]
+    #[error("cannot spool reports")]
     Spool(#[from] SpoolError),
-    #[error("catalogs cannot be kept")]
+    #[error("cannot store catalogs")]
     Catalogs(#[from] CatalogError),
+    #[error("plugins cannot be kept")]
+    Plugins(#[from] PluginError),
 }
 
 /// The state that the agent's parts share.
@@ -131,6 +141,7 @@ struct Shared {
     connected: tokio::sync::watch::Sender<bool>,
     runs: runs::Runs,
     catalogs: catalogs::Catalogs,
+    plugins: plugins::Plugins,
 }
 
 /// Joins if necessary, and does nothing else. Returns false if it was cancelled before the node was
@@ -157,12 +168,17 @@ pub async fn run(options: AgentOptions, shutdown: CancellationToken) -> Result<(
         &options.data_dir,
         &options.name,
         client.clone(),
-        options.runs.engine.catalogs.clone(),
+        CatalogOptions {
+            plugins: options.runs.method.is_puppet_with_releases(),
+            ..options.runs.engine.catalogs.clone()
+        },
     )?;
+    let plugins = options.plugins.clone();
+    let plugins = plugins::Plugins::open(&options.data_dir, catalogs.clone(), plugins)?;
     let runs = runs::Runs::new(
         runs::QueueFile::open(&options.data_dir)?,
         Arc::clone(&spool),
-        methods(&options, &catalogs),
+        methods(&options, &catalogs, &plugins),
         options.runs.settings.clone(),
     );
     let shared = Shared {
@@ -175,9 +191,10 @@ pub async fn run(options: AgentOptions, shutdown: CancellationToken) -> Result<(
         connected: tokio::sync::watch::Sender::new(false),
         runs,
         catalogs,
+        plugins,
     };
     tracing::info!(node = %shared.options.name, "the agent is up");
-    let to = reports::ToServers {
+    let to = reports::ReportDelivery {
         node: shared.options.name.clone(),
         client: shared.client.clone(),
     };
@@ -195,10 +212,15 @@ pub async fn run(options: AgentOptions, shutdown: CancellationToken) -> Result<(
     Ok(())
 }
 
-fn methods(options: &AgentOptions, catalogs: &catalogs::Catalogs) -> Methods {
+fn methods(
+    options: &AgentOptions,
+    catalogs: &catalogs::Catalogs,
+    plugins: &plugins::Plugins,
+) -> Methods {
     let engine: Arc<dyn RunMethod> = Arc::new(runs::EngineMethod {
         catalogs: catalogs.clone(),
         collect_facts: Arc::clone(&options.collect_facts),
+        plugins: plugins.clone(),
         options: options.runs.engine.clone(),
         node: options.name.clone(),
     });
@@ -207,7 +229,11 @@ fn methods(options: &AgentOptions, catalogs: &catalogs::Catalogs) -> Methods {
         ConfiguredMethod::Command(command) => Arc::new(CommandMethod::new(command.clone())),
         ConfiguredMethod::Puppet(puppet) => {
             let released = puppet.released;
-            let puppet = Arc::new(PuppetMethod::new((**puppet).clone(), catalogs.clone()));
+            let puppet = Arc::new(PuppetMethod::new(
+                (**puppet).clone(),
+                catalogs.clone(),
+                plugins.clone(),
+            ));
             if released {
                 return Methods {
                     engine: Arc::clone(&puppet) as Arc<dyn RunMethod>,

@@ -7,7 +7,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use bunraku_wire::api::RunRequest;
+use bunraku_model::NodeRunId;
+use bunraku_wire::api::{NodeHold, RunRequest};
 use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -41,6 +42,18 @@ impl Rehearsal {
     /// Adds a request to the queue, durably. Returns false if it is refused.
     pub fn submit(&self, request: RunRequest) -> bool {
         self.runs.submit(request).is_ok()
+    }
+
+    /// Ends a run, wherever it is.
+    pub fn cancel(&self, run: NodeRunId, reason: &str) {
+        if let Err(error) = self.runs.cancel(run, reason) {
+            tracing::warn!(%run, %error, "the queue cannot be written");
+        }
+    }
+
+    /// Records which ordered run holds this node, as a server reports it.
+    pub fn hold(&self, hold: Option<NodeHold>) {
+        self.runs.hold(hold);
     }
 
     /// Applies runs and delivers reports, until dropped.

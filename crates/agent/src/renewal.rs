@@ -38,7 +38,7 @@ pub(crate) async fn keep_certificate(shared: &Shared, shutdown: &CancellationTok
                 until_due(shared, jitter)
             }
             Err(error) => {
-                tracing::warn!(error = %error, "the certificate could not be renewed; trying again");
+                tracing::warn!(error = %error, "cannot renew the certificate; retrying");
                 failures += 1;
                 retry.random_wait(failures - 1)
             }

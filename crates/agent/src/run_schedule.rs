@@ -37,7 +37,7 @@ async fn on_schedule(shared: &Shared, shutdown: &CancellationToken) {
         wait = interval;
         if options.method.is_of_releases() {
             if let Err(error) = shared.catalogs.ask().await {
-                tracing::warn!(error = %error, "no server can be asked for a newer catalog");
+                tracing::warn!(error = %error, "cannot ask a server for a newer catalog");
             }
             // A node without any release has nothing to do.
             if shared.catalogs.targets.known().is_none() {
@@ -45,7 +45,7 @@ async fn on_schedule(shared: &Shared, shutdown: &CancellationToken) {
             }
         }
         if let Err(refused) = shared.runs.ask(Cause::Schedule) {
-            tracing::info!(%refused, "the scheduled run is left out");
+            tracing::info!(%refused, "skipping the scheduled run");
         }
     }
 }
@@ -60,12 +60,13 @@ async fn on_release(shared: &Shared, shutdown: &CancellationToken) {
                 () = shared.catalogs.changed.notified() => continue,
             }
         };
-        let span = match options.on_release {
-            true => options.release_splay,
-            false => FETCH_WITHIN,
+        let span = if options.on_release {
+            options.release_splay
+        } else {
+            FETCH_WITHIN
         };
         let wait = splay(&shared.options.name, target.release, span);
-        tracing::info!(release = %target.release, catalog = %target.catalog.0.short(), mode = ?target.mode, ?wait, "there is a new target");
+        tracing::info!(release = %target.release, catalog = %target.catalog.0.short(), mode = ?target.mode, ?wait, "received a new target");
         tokio::select! {
             () = shutdown.cancelled() => return,
             () = tokio::time::sleep(wait) => {}
@@ -79,10 +80,10 @@ async fn on_release(shared: &Shared, shutdown: &CancellationToken) {
                 release: target.release,
             };
             if let Err(refused) = shared.runs.ask(cause) {
-                tracing::info!(%refused, "the run for a new release is left out");
+                tracing::info!(%refused, "skipping the run for a new release");
             }
         } else if let Err(error) = shared.catalogs.complete(&target).await {
-            tracing::warn!(error = %error, "the new catalog is fetched when a run needs it");
+            tracing::warn!(error = %error, "cannot fetch the new catalog yet; the next run fetches it");
         }
     }
 }
@@ -137,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_splay_nobody_waits() {
+    fn without_a_splay_no_node_waits() {
         for node in 0..100 {
             assert_eq!(of(node, 1, Duration::ZERO), Duration::ZERO);
         }

@@ -75,12 +75,12 @@ pub(crate) async fn submit_facts(shared: &Shared, shutdown: &CancellationToken) 
             }
             // The server would refuse the same facts again, and facts may be large.
             Err(error) if matches!(error.status(), Some(400 | 413)) => {
-                tracing::error!(error = %error, "the server refuses this node's facts; the next ones are sent as usual");
+                tracing::error!(error = %error, "the server refused this node's facts; the next ones are sent as scheduled");
                 failures = 0;
                 usual.random_wait(0)
             }
             Err(error) => {
-                tracing::warn!(error = %error, "facts could not be submitted; trying again");
+                tracing::warn!(error = %error, "cannot submit facts; retrying");
                 failures += 1;
                 retry.random_wait(failures - 1)
             }
@@ -95,8 +95,9 @@ pub(crate) async fn submit_facts(shared: &Shared, shutdown: &CancellationToken) 
 /// Collects and submits facts now.
 pub(crate) async fn submit_now(shared: &Shared) -> Result<FactsReceipt, ClientError> {
     let order = shared.submissions.next();
+    let modules = shared.plugins.facts().await;
     let collect = Arc::clone(&shared.options.collect_facts);
-    let facts = tokio::task::spawn_blocking(move || collect())
+    let facts = tokio::task::spawn_blocking(move || collect(&modules))
         .await
         .unwrap_or_else(|error| {
             std::panic::resume_unwind(error.into_panic());

@@ -58,7 +58,7 @@ pub(crate) async fn follow(shared: &Shared, current: &ServerAddress) -> bool {
     let list: ServerList = match shared.client.call(ListServers).await {
         Ok(list) => list,
         Err(error) => {
-            tracing::debug!(error = %error, "the list of servers stays as it was");
+            tracing::debug!(error = %error, "cannot update the list of servers");
             return false;
         }
     };
@@ -77,14 +77,11 @@ pub(crate) async fn take(shared: &Shared, listed: &[String], current: &ServerAdd
     }
     let text = serde_json::to_vec(&servers).expect("addresses are text");
     if let Err(error) = bunraku_files::replace(&path(options), &text, 0o600) {
-        tracing::warn!(error = %error, "the list of servers cannot be kept");
+        tracing::warn!(error = %error, "cannot store the list of servers");
         // Otherwise the list would be new again at every start of the stream.
         return false;
     }
-    tracing::info!(
-        count = servers.len(),
-        "the servers of the cluster are known"
-    );
+    tracing::info!(count = servers.len(), "updated the list of servers");
     let moves = servers.first() != Some(current);
     shared.client.set_servers(all(options, servers)).await;
     moves
@@ -138,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_server_takes_its_share_and_moves_nobody_else() {
+    fn a_new_server_takes_its_share_and_moves_no_other_node() {
         let moved = (0..1000).filter(|node| {
             let (before, after) = (order(*node, 3), order(*node, 4));
             before[0] != after[0]

@@ -107,15 +107,15 @@ impl FromStr for Window {
         if let Some(word) = words.next_if(is_hours) {
             let hours = word.split_once('-');
             let hours = hours.and_then(|(from, to)| Some((hour(from)?, hour(to)?)));
-            (window.from, window.to) = hours.ok_or_else(|| refuse("its hours cannot be read"))?;
+            (window.from, window.to) = hours.ok_or_else(|| refuse("its hours are invalid"))?;
         }
         if let Some(word) = words.next() {
-            window.zone = TimeZone::get(word)
-                .map_err(|_| refuse("its days cannot be read, or its time zone is not known"))?;
+            window.zone =
+                TimeZone::get(word).map_err(|_| refuse("its days or its time zone are invalid"))?;
         }
         match words.next() {
             None => Ok(window),
-            Some(_) => Err(refuse("there is too much of it")),
+            Some(_) => Err(refuse("it has too many parts")),
         }
     }
 }

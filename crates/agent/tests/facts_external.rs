@@ -8,7 +8,7 @@ use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use bunraku_agent::facts::{Collected, FactOptions, collect};
+use bunraku_agent::facts::{CollectedFacts, FactOptions, collect};
 use rustix::process::{Pid, test_kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -48,8 +48,9 @@ impl Place {
         path
     }
 
-    fn collect(&self) -> Collected {
+    fn collect(&self) -> CollectedFacts {
         collect(&FactOptions {
+            custom: serde_json::Map::new(),
             root: self.root.path().to_owned(),
             external_dirs: self
                 .directories
@@ -67,7 +68,7 @@ fn set_mode(path: &Path, mode: u32) {
 }
 
 /// Returns the warnings about files, without the temporary directory's name.
-fn said(collected: &Collected, place: &Place) -> Vec<String> {
+fn said(collected: &CollectedFacts, place: &Place) -> Vec<String> {
     let directory = format!("{}/", place.directories[0].path().display());
     let lines = collected.warnings.iter().map(|warning| warning.to_string());
     lines
@@ -76,7 +77,7 @@ fn said(collected: &Collected, place: &Place) -> Vec<String> {
         .collect()
 }
 
-fn fact(collected: &Collected, name: &str) -> Value {
+fn fact(collected: &CollectedFacts, name: &str) -> Value {
     collected
         .facts
         .as_map()
@@ -186,7 +187,7 @@ fn other_files_are_ignored_in_silence() {
 }
 
 #[test]
-fn a_missing_directory_is_no_trouble() {
+fn a_missing_directory_is_not_an_error() {
     let mut place = Place::new();
     place.file("a.txt", "a=1\n");
     place.directories.push(tempfile::tempdir().unwrap());
@@ -257,7 +258,7 @@ fn many_large_files_come_to_a_limit() {
     assert_eq!(fact(&collected, "fact4"), Value::Null);
     assert_eq!(fact(&collected, "small"), json!("1"));
     let said = said(&collected, &place);
-    assert!(said[0].starts_with("4.txt: is left out"), "{said:?}");
+    assert!(said[0].starts_with("4.txt: is ignored"), "{said:?}");
 }
 
 #[test]
@@ -380,7 +381,7 @@ fn an_executable_that_prints_without_end_is_killed() {
 }
 
 #[test]
-fn failures_and_complaints_of_executables_are_told() {
+fn failures_and_stderr_of_executables_are_reported() {
     let place = Place::new();
     place.script("fails.sh", "echo kept=1; exit 3");
     place.script("complains.sh", "echo 'no such thing' >&2; echo also=1");
@@ -390,7 +391,7 @@ fn failures_and_complaints_of_executables_are_told() {
     let said = said(&collected, &place).join("\n");
     assert!(said.contains("fails.sh: failed with exit code 3"), "{said}");
     assert!(
-        said.contains("complains.sh: complained: no such thing"),
+        said.contains("complains.sh: printed an error: no such thing"),
         "{said}"
     );
     assert!(said.contains("not-a-program: cannot be run"), "{said}");

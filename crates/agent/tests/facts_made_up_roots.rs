@@ -12,7 +12,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::time::Duration;
 
-use bunraku_agent::facts::{Collected, FactOptions, collect};
+use bunraku_agent::facts::{CollectedFacts, FactOptions, collect};
 use expect_test::{Expect, expect};
 use serde_json::{Map, Value};
 use tempfile::TempDir;
@@ -31,8 +31,9 @@ fn write(root: &Path, path: &str, text: &str) {
     fs::write(path, text).unwrap();
 }
 
-fn look(root: &TempDir) -> Collected {
+fn look(root: &TempDir) -> CollectedFacts {
     collect(&FactOptions {
+        custom: serde_json::Map::new(),
         root: root.path().to_owned(),
         external_dirs: Vec::new(),
         external_timeout: Duration::from_secs(60),
@@ -393,6 +394,11 @@ fn disks_and_partitions_with_what_udev_noted() {
     );
 }
 
+fn warnings(collected: &CollectedFacts) -> Vec<String> {
+    let warnings = collected.warnings.iter();
+    warnings.map(ToString::to_string).collect()
+}
+
 #[test]
 fn an_empty_machine_gives_warnings_and_still_some_facts() {
     let collected = look(&machine(&[]));
@@ -401,11 +407,7 @@ fn an_empty_machine_gives_warnings_and_still_some_facts() {
         collected.facts.get("fips_enabled"),
         Some(&Value::from(false))
     );
-    let said: Vec<String> = collected
-        .warnings
-        .iter()
-        .map(|warning| warning.to_string())
-        .collect();
+    let said = warnings(&collected);
     assert!(
         said.iter()
             .any(|line| line.contains("`memory`") && line.contains("proc/meminfo")),
@@ -452,11 +454,7 @@ fn pipes_and_endless_files_do_not_hang_a_group() {
     // Inside the root, this link leads nowhere; outside it, reading would never end.
     symlink("/dev/zero", root.path().join("proc/cpuinfo")).unwrap();
     let collected = look(&root);
-    let said: Vec<String> = collected
-        .warnings
-        .iter()
-        .map(|warning| warning.to_string())
-        .collect();
+    let said = warnings(&collected);
     assert!(
         said.iter().any(|line| line.contains("not a regular file")),
         "{said:?}"

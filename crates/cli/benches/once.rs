@@ -17,7 +17,7 @@ mod server;
 use std::time::{Duration, Instant};
 
 use bunraku_wire::api::locks::{AcquireLock, LockReply, LockToken};
-use bunraku_wire::api::once::OnceStanding;
+use bunraku_wire::api::once::OnceStatus;
 use futures::StreamExt;
 use serde_json::json;
 
@@ -83,12 +83,12 @@ async fn stats(server: &BenchServer, count: usize) {
         .put::<_, ()>("/v1/once/app_1/definition", &definition);
     defined.await.expect("defined");
     let ask = || async {
-        let standing: OnceStanding = server
+        let standing: OnceStatus = server
             .operator
             .get("/v1/once/app_1/standing?retry=false")
             .await
             .expect("a standing");
-        assert_eq!(standing, OnceStanding::Ready);
+        assert_eq!(standing, OnceStatus::Ready);
     };
     let many = |count: usize| {
         let asking = futures::stream::iter(0..count).map(|_| ask());

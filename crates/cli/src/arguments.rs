@@ -3,11 +3,12 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    agent, apply, bound, catalog, cert, cluster, compile, completions, config, console, demo,
-    environment, facts, lock, man, module, node, once, plan, query, reactor, release, report,
+    agent, bound, catalog, cert, cluster, compile, completions, config, console, demo, environment,
+    facts, lock, man, module, node, once, plan, query, reactor, release, report, repository,
     restore, run, server, states, token, trigger,
 };
 use crate::global_options::Global;
+use crate::local_apply::ApplyArgs;
 
 /// An asynchronous control plane for configuration management.
 ///
@@ -38,7 +39,7 @@ pub(crate) enum Command {
     Agent(agent::AgentArguments),
     /// Run a demo: a server and four agents on this machine
     Demo(demo::DemoArguments),
-    Apply(apply::ApplyArgs),
+    Apply(ApplyArgs),
     Restore(restore::RestoreArgs),
     States(states::StatesArgs),
     /// Show what a run over many nodes would do: order, reasons and catalogs
@@ -63,6 +64,9 @@ pub(crate) enum Command {
     /// Create and deploy environments from git
     #[command(subcommand)]
     Environment(environment::EnvironmentCommand),
+    /// Register control repositories whose branches are environments
+    #[command(subcommand)]
+    Repository(repository::RepositoryCommand),
     /// Compile nodes and show the compile queue
     Compile(compile::CompileArguments),
     /// Show and compare node facts

@@ -1,9 +1,11 @@
 //! The state of a cluster as text.
 
-use bunraku_wire::api::cluster::{ClusterStatus, MemberRecord, MemberSeen, MemberState};
+use bunraku_wire::api::cluster::{ClusterStatus, MemberRecord, MemberState, MemberView};
+
+use crate::output::count;
 
 pub(crate) fn is_whole(status: &ClusterStatus) -> bool {
-    let alive = |seen: &MemberSeen| seen.state == MemberState::Alive;
+    let alive = |seen: &MemberView| seen.state == MemberState::Alive;
     status.without_majority_seconds.is_none()
         && status.sight.members.iter().all(alive)
         && status.datastores.iter().all(|it| it.healthy)
@@ -28,11 +30,16 @@ pub(crate) fn summary(status: &ClusterStatus) -> String {
     let (healthy, majority) = (healthy.count(), voters / 2 + 1);
     match status.without_majority_seconds {
         Some(seconds) => format!(
-            "NO MAJORITY of {voters} datastores for {seconds} s: nothing can be changed, looking still works"
+            "NO MAJORITY of {} for {seconds} s: read-only",
+            count(voters, "datastore")
         ),
         None => format!(
-            "{healthy} of {voters} datastores healthy, {} may be lost",
-            healthy.saturating_sub(majority)
+            "{healthy} of {} healthy; tolerates {}",
+            count(voters, "datastore"),
+            match healthy.saturating_sub(majority) {
+                0 => "no failure".to_owned(),
+                spare => count(spare, "failure"),
+            }
         ),
     }
 }
@@ -54,7 +61,7 @@ pub(crate) enum DataRole {
 impl DataRole {
     pub(crate) fn word(self) -> &'static str {
         match self {
-            Self::Away => "does not answer",
+            Self::Away => "unreachable",
             Self::CatchingUp => "catching up",
             Self::Draining => "draining",
             Self::Healthy => "healthy",
@@ -83,7 +90,7 @@ pub(crate) fn role(status: &ClusterStatus, member: &MemberRecord) -> DataRole {
 }
 
 /// Returns the last observation of a server's presence.
-pub(crate) fn seen<'a>(status: &'a ClusterStatus, member: &MemberRecord) -> Option<&'a MemberSeen> {
+pub(crate) fn seen<'a>(status: &'a ClusterStatus, member: &MemberRecord) -> Option<&'a MemberView> {
     let mut members = status.sight.members.iter();
     members.find(|it| it.name == member.name)
 }
@@ -93,28 +100,28 @@ pub(crate) fn hints(status: &ClusterStatus) -> Vec<String> {
     let mut hints = Vec::new();
     if status.sight.health_score > 0 {
         hints.push(format!(
-            "warning: {} itself gets too little CPU (score {})",
+            "warning: {} is short of CPU time (health score {}); its view of the other servers may be wrong",
             status.sight.seen_by, status.sight.health_score
         ));
     }
     if status.without_majority_seconds.is_some() {
-        hints.push("hint: start the machines of the datastores again; only if they are gone for good: `bunraku cluster recover`".to_owned());
+        hints.push("hint: start the machines of the datastores again; only if they are lost for good, run `bunraku cluster recover`".to_owned());
     }
     if status.leader.is_none() {
         hints.push(
-            "warning: nobody looks after the datastores at the moment; how they do may be old news"
+            "warning: no server manages the datastores at the moment; their state may be stale"
                 .to_owned(),
         );
     }
     if status.members.len() == 2 {
-        hints.push("warning: two servers keep the data on one; a third makes it safe".to_owned());
+        hints.push("warning: with two servers, only one stores the data; add a third to tolerate a failure".to_owned());
     }
     hints
 }
 
 /// Returns true if a server is away. Without a majority nobody records who answers, so this
 /// server's own observation counts.
-fn is_away(status: &ClusterStatus, seen: Option<&MemberSeen>) -> bool {
-    let away = |seen: &MemberSeen| !matches!(seen.state, MemberState::Alive | MemberState::Suspect);
+fn is_away(status: &ClusterStatus, seen: Option<&MemberView>) -> bool {
+    let away = |seen: &MemberView| !matches!(seen.state, MemberState::Alive | MemberState::Suspect);
     status.without_majority_seconds.is_some() && seen.is_none_or(away)
 }

@@ -30,16 +30,10 @@ pub(crate) fn progress(progress: &CompileProgress) -> String {
         .filter(|(count, _)| *count > 0)
         .map(|(count, word)| format!("{count} {word}"))
         .collect();
-    match told.is_empty() {
-        true => progress.nodes.to_string(),
-        false => format!("{}: {}", progress.nodes, told.join(", ")),
-    }
-}
-
-pub(crate) fn counted(nodes: usize) -> String {
-    match nodes {
-        1 => "1 node".to_owned(),
-        count => format!("{count} nodes"),
+    if told.is_empty() {
+        progress.nodes.to_string()
+    } else {
+        format!("{}: {}", progress.nodes, told.join(", "))
     }
 }
 

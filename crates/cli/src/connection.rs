@@ -9,7 +9,7 @@ use bunraku_wire::{
     Client, ClientError, ClientOptions, Credentials, ReloadableClientTls, ServerAddress,
 };
 
-use crate::config::Loaded;
+use crate::config::LoadedConfig;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::global_options::Global;
@@ -42,17 +42,18 @@ pub(crate) fn servers(
 }
 
 /// Reads the credentials and creates the client. Sends nothing yet.
-pub(crate) fn connect(global: &Global, loaded: &Loaded) -> Result<Client, Failure> {
+pub(crate) fn connect(global: &Global, loaded: &LoadedConfig) -> Result<Client, Failure> {
     let credentials = credentials(global, loaded)?;
-    let configured = match loaded.file.client.servers.is_empty() {
-        true => &loaded.file.agent.servers,
-        false => &loaded.file.client.servers,
+    let configured = if loaded.file.client.servers.is_empty() {
+        &loaded.file.agent.servers
+    } else {
+        &loaded.file.client.servers
     };
     let servers = servers(&global.servers, configured)?;
     let missing = |what: &str| {
         let place = credentials.directory().display();
         Failure::new(format!("there is no {what} in {place}"))
-            .hint("an operator makes credentials with `bunraku cert issue NAME --role operator --out DIR`")
+            .hint("create credentials with `bunraku cert issue NAME --role operator --out DIR`")
     };
     let identity = credentials.identity()?.ok_or_else(|| missing("cert.pem"))?;
     let authority_pem = credentials
@@ -70,7 +71,7 @@ pub(crate) fn connect(global: &Global, loaded: &Loaded) -> Result<Client, Failur
 }
 
 /// Returns the name in the credentials.
-pub(crate) fn own_name(global: &Global, loaded: &Loaded) -> Result<NodeName, Failure> {
+pub(crate) fn own_name(global: &Global, loaded: &LoadedConfig) -> Result<NodeName, Failure> {
     let credentials = credentials(global, loaded)?;
     let identity = credentials.identity()?.ok_or_else(|| {
         let place = credentials.directory().display();
@@ -79,7 +80,7 @@ pub(crate) fn own_name(global: &Global, loaded: &Loaded) -> Result<NodeName, Fai
     Ok(identity.certificate().name()?)
 }
 
-fn credentials(global: &Global, loaded: &Loaded) -> Result<Credentials, Failure> {
+fn credentials(global: &Global, loaded: &LoadedConfig) -> Result<Credentials, Failure> {
     let named = global
         .credentials
         .clone()
@@ -92,8 +93,8 @@ fn credentials(global: &Global, loaded: &Loaded) -> Result<Credentials, Failure>
         .chain([loaded.file.agent.data_dir.join("tls")]);
     named.or_else(|| usual.into_iter().find(|directory| directory.join("cert.pem").exists())).map(Credentials::new).ok_or_else(
         || {
-            Failure::new("no credentials were found")
-                .hint("pass `--credentials DIR`, or set BUNRAKU_CREDENTIALS; on a server's machine, root finds its own")
+            Failure::new("no credentials found")
+                .hint("pass `--credentials DIR` or set BUNRAKU_CREDENTIALS; root on a server needs neither")
         },
     )
 }

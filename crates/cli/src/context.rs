@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bunraku_wire::Client;
 
-use crate::config::Loaded;
+use crate::config::LoadedConfig;
 use crate::connection::connect;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -15,7 +15,7 @@ use crate::wiring::Wiring;
 /// The options, configuration and wiring of this invocation.
 pub(crate) struct Context {
     pub(crate) global: Global,
-    pub(crate) loaded: Arc<Loaded>,
+    pub(crate) loaded: Arc<LoadedConfig>,
     pub(crate) wiring: Wiring,
 }
 
@@ -33,7 +33,7 @@ impl Context {
         let outcome = runtime.block_on(work(client.clone()));
         if let Some(lasting) = client.old_data() {
             eprintln!(
-                "warning: no majority of the datastores has answered for {} s: this may be old, and nothing can be changed; see `bunraku cluster status`",
+                "warning: the datastores have had no majority for {} s: this output may be stale, and nothing can be changed; see `bunraku cluster status`",
                 lasting.as_secs()
             );
         }

@@ -8,10 +8,12 @@ use std::fmt::Write;
 use anstyle::AnsiColor;
 use bunraku_model::NodeName;
 use bunraku_model::catalog::{
-    CatalogDiff, Difference, ResourceChange, ResourceDiff, Shown, SourceDiff,
+    CatalogDiff, Difference, DisplayValue, ResourceChange, ResourceDiff, SourceDiff,
 };
 use bunraku_wire::api::FleetDiff;
 use serde_json::Value;
+
+use crate::output::count;
 
 /// The number of names that are listed. More are only counted.
 const MOST_NAMES: usize = 8;
@@ -51,7 +53,7 @@ pub(crate) fn diff(diff: &CatalogDiff) -> String {
     if tags_only > 0 {
         line(
             &mut out,
-            &format!("~ {tags_only} resources in nothing but their tags"),
+            &format!("~ only the tags of {}", count(tags_only, "resource")),
         );
     }
     out
@@ -67,7 +69,12 @@ pub(crate) fn fleet(diff_of: &FleetDiff) -> String {
             if heading.is_some() {
                 out.push('\n');
             }
-            let _ = writeln!(out, "{}: {}", count(group.nodes.len()), names(&group.nodes));
+            let _ = writeln!(
+                out,
+                "{}: {}",
+                count(group.nodes.len(), "node"),
+                names(&group.nodes)
+            );
             heading = Some(&group.nodes);
         }
         for told in diff(&group.change).lines() {
@@ -80,8 +87,8 @@ pub(crate) fn fleet(diff_of: &FleetDiff) -> String {
         }
         let _ = writeln!(
             out,
-            "{} cannot be compiled: {}",
-            count(failure.nodes.len()),
+            "{} failed to compile: {}",
+            count(failure.nodes.len(), "node"),
             names(&failure.nodes)
         );
         for told in failure.message.lines() {
@@ -96,7 +103,7 @@ pub(crate) fn summary(diff: &FleetDiff) -> String {
     let changed = diff.compared - diff.unchanged;
     let mut told = format!(
         "{} compared: {changed} changed, {} unchanged",
-        count(diff.compared),
+        count(diff.compared, "node"),
         diff.unchanged
     );
     let failed: usize = diff
@@ -105,12 +112,12 @@ pub(crate) fn summary(diff: &FleetDiff) -> String {
         .map(|failure| failure.nodes.len())
         .sum();
     if failed > 0 {
-        let _ = write!(told, ", {failed} cannot be compiled");
+        let _ = write!(told, ", {failed} failed to compile");
     }
     if !diff.without_catalog.is_empty() {
         let _ = write!(
             told,
-            "; nothing to compare with: {}",
+            "; no catalog to compare with: {}",
             names(&diff.without_catalog)
         );
     }
@@ -137,13 +144,6 @@ pub(crate) fn print(text: &str) {
         };
     }
     anstream::print!("{painted}");
-}
-
-pub(crate) fn count(nodes: usize) -> String {
-    match nodes {
-        1 => "1 node".to_owned(),
-        more => format!("{more} nodes"),
-    }
 }
 
 fn names(nodes: &[NodeName]) -> String {
@@ -203,7 +203,7 @@ fn difference(out: &mut String, one: &Difference) {
     if let Some(text) = &one.text {
         return lines(out, text);
     }
-    if one.before == Some(Shown::Secret) && one.after == Some(Shown::Secret) {
+    if one.before == Some(DisplayValue::Secret) && one.after == Some(DisplayValue::Secret) {
         return line(out, "      ~ (secret)");
     }
     if let Some(before) = &one.before {
@@ -219,7 +219,7 @@ fn source(out: &mut String, one: &SourceDiff) {
         (true, ..) => ('~', "  (secret)".to_owned()),
         (_, None, Some(after)) => ('+', format!("  {}", after.short())),
         (_, Some(before), None) => ('-', format!("  {}", before.short())),
-        (_, None, None) => ('~', "  (a directory came or went)".to_owned()),
+        (_, None, None) => ('~', "  (directory added or removed)".to_owned()),
         (_, Some(before), Some(after)) => {
             ('~', format!("  {} -> {}", before.short(), after.short()))
         }
@@ -247,11 +247,11 @@ fn line(out: &mut String, text: &str) {
     out.push('\n');
 }
 
-fn shown(value: &Shown) -> String {
+fn shown(value: &DisplayValue) -> String {
     let text = match value {
-        Shown::Secret => return "(secret)".to_owned(),
-        Shown::Value(Value::String(text)) if is_plain(text) => text.clone(),
-        Shown::Value(value) => value.to_string(),
+        DisplayValue::Secret => return "(secret)".to_owned(),
+        DisplayValue::Value(Value::String(text)) if is_plain(text) => text.clone(),
+        DisplayValue::Value(value) => value.to_string(),
     };
     match text.char_indices().nth(LONGEST_VALUE) {
         None => text,
@@ -340,7 +340,7 @@ mod tests {
                 uid
                   - 7
                   + "7"
-            ~ 1 resources in nothing but their tags
+            ~ only the tags of 1 resource
         "#]]
         .assert_eq(&diff(&some_diff()));
     }
@@ -386,13 +386,13 @@ mod tests {
             1 node: web-3
               + Mount[x]
 
-            1 node cannot be compiled: web-99
+            1 node failed to compile: web-99
               site.yaml:3: no such group
         "#]]
         .assert_eq(&fleet(&told));
         assert_eq!(
             summary(&told),
-            "20 nodes compared: 12 changed, 8 unchanged, 1 cannot be compiled"
+            "20 nodes compared: 12 changed, 8 unchanged, 1 failed to compile"
         );
     }
 

@@ -9,7 +9,7 @@ use crate::arguments::{Arguments, Command};
 use crate::commands::{
     agent, apply, bound, catalog, cert, cluster, compile, completions, config, console, demo,
     environment, facts, lock, man, module, node, once, plan, query, reactor, release, report,
-    restore, run, server, states, token, trigger,
+    repository, restore, run, server, states, token, trigger,
 };
 use crate::config::load;
 use crate::context::Context;
@@ -35,7 +35,7 @@ pub(crate) fn run(arguments: Arguments, wiring: Wiring) -> Result<ExitCode, Fail
         wiring,
     };
     let exit = match command {
-        Command::Apply(arguments) => return Ok(apply::run(&arguments, &context)),
+        Command::Apply(arguments) => return apply::run(&arguments, &context),
         Command::Restore(arguments) => return Ok(restore::run(&arguments, context.global.json)),
         Command::States(arguments) => return Ok(states::run(&arguments, &context)),
         Command::Stat(arguments) => return once::stat(&arguments, &context),
@@ -54,6 +54,7 @@ pub(crate) fn run(arguments: Arguments, wiring: Wiring) -> Result<ExitCode, Fail
         Command::Node(command) => node::run(command, &context),
         Command::Report(command) => report::run(command, &context),
         Command::Environment(command) => environment::run(command, &context),
+        Command::Repository(command) => repository::run(command, &context),
         Command::Compile(arguments) => compile::run(arguments, &context),
         Command::Facts(command) => facts::run(command, &context),
         Command::Catalog(command) => catalog::run(command, &context),

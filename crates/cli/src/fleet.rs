@@ -7,16 +7,14 @@ use std::sync::{Arc, OnceLock};
 
 use bunraku_agent::{RunCues, ServerCoordinator};
 use bunraku_engine::{
-    Cancellation, Coordinator, CueProvider, Fired, Firing, LockAttempt, LockRenewal, LockRequest,
-    LockStanding, StepError,
+    Cancellation, Coordinator, CueProvider, FireResult, Firing, FleetLocks, StepError,
 };
-use bunraku_model::LockName;
 use bunraku_wire::Client;
 use bunraku_wire::api::locks::LockStatus;
 use bunraku_wire::endpoints::ListLocks;
 use tokio::runtime::Runtime;
 
-use crate::config::Loaded;
+use crate::config::LoadedConfig;
 use crate::connection::{connect, failed, own_name};
 use crate::context::Context;
 use crate::cues::{OtherTransports, causes_of_this_run};
@@ -26,18 +24,18 @@ use crate::global_options::Global;
 /// A connection that opens at its first use.
 pub(crate) struct Fleet {
     global: Global,
-    loaded: Arc<Loaded>,
-    local: OnceLock<Result<Local, String>>,
-    connected: OnceLock<Result<Connected, String>>,
+    loaded: Arc<LoadedConfig>,
+    local: OnceLock<Result<LocalParts, String>>,
+    connected: OnceLock<Result<FleetConnection, String>>,
 }
 
 /// The parts that do not need a server.
-struct Local {
+struct LocalParts {
     cues: RunCues,
     runtime: Runtime,
 }
 
-struct Connected {
+struct FleetConnection {
     client: Client,
     coordinator: ServerCoordinator,
 }
@@ -53,20 +51,20 @@ impl Fleet {
     }
 
     /// Returns every lock that the servers know.
-    pub(crate) fn locks(&self) -> Result<Vec<LockStatus>, String> {
+    pub(crate) fn lock_statuses(&self) -> Result<Vec<LockStatus>, String> {
         let (client, runtime) = (&self.connected()?.client, &self.local()?.runtime);
         let asked = runtime.block_on(client.call(ListLocks));
         asked.map_err(|error| failed(&error).text())
     }
 
-    fn local(&self) -> Result<&Local, String> {
+    fn local(&self) -> Result<&LocalParts, String> {
         let opened = self
             .local
             .get_or_init(|| open().map_err(|failure| failure.text()));
         opened.as_ref().map_err(Clone::clone)
     }
 
-    fn connected(&self) -> Result<&Connected, String> {
+    fn connected(&self) -> Result<&FleetConnection, String> {
         let cues = &self.local()?.cues;
         let opened = self.connected.get_or_init(|| {
             let opened = self.open_connection(cues.clone());
@@ -75,10 +73,10 @@ impl Fleet {
         opened.as_ref().map_err(Clone::clone)
     }
 
-    fn open_connection(&self, cues: RunCues) -> Result<Connected, Failure> {
+    fn open_connection(&self, cues: RunCues) -> Result<FleetConnection, Failure> {
         let client = connect(&self.global, &self.loaded)?;
         let name = own_name(&self.global, &self.loaded)?;
-        Ok(Connected {
+        Ok(FleetConnection {
             coordinator: ServerCoordinator::new(client.clone(), name, cues),
             client,
         })
@@ -92,7 +90,7 @@ impl Fleet {
 
 /// Opens the connection. The engine's threads block on requests, so requests run on their own
 /// thread.
-fn open() -> Result<Local, Failure> {
+fn open() -> Result<LocalParts, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
@@ -102,11 +100,11 @@ fn open() -> Result<Local, Failure> {
         transport: Some(Arc::new(OtherTransports)),
         runtime: runtime.handle().clone(),
     };
-    Ok(Local { cues, runtime })
+    Ok(LocalParts { cues, runtime })
 }
 
 impl Coordinator for Fleet {
-    fn fire(&self, firing: &Firing, cancellation: &Cancellation) -> Result<Fired, StepError> {
+    fn fire(&self, firing: &Firing, cancellation: &Cancellation) -> Result<FireResult, StepError> {
         if firing.provider == CueProvider::Bunraku {
             return self.coordinator()?.fire(firing, cancellation);
         }
@@ -114,39 +112,7 @@ impl Coordinator for Fleet {
         cues.fire_elsewhere(firing, cancellation)
     }
 
-    fn lock_standing(
-        &self,
-        name: &LockName,
-        session: &str,
-        cancellation: &Cancellation,
-    ) -> Result<LockStanding, StepError> {
-        self.coordinator()?
-            .lock_standing(name, session, cancellation)
-    }
-
-    fn acquire_lock(
-        &self,
-        request: &LockRequest,
-        cancellation: &Cancellation,
-    ) -> Result<LockAttempt, StepError> {
-        self.coordinator()?.acquire_lock(request, cancellation)
-    }
-
-    fn renew_lock(
-        &self,
-        name: &LockName,
-        token: u64,
-        cancellation: &Cancellation,
-    ) -> Result<LockRenewal, StepError> {
-        self.coordinator()?.renew_lock(name, token, cancellation)
-    }
-
-    fn release_lock(
-        &self,
-        name: &LockName,
-        token: u64,
-        cancellation: &Cancellation,
-    ) -> Result<(), StepError> {
-        self.coordinator()?.release_lock(name, token, cancellation)
+    fn locks(&self) -> Result<&dyn FleetLocks, StepError> {
+        self.coordinator()?.locks()
     }
 }

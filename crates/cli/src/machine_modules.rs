@@ -5,11 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use bunraku_engine::Registry;
-use bunraku_engine::modules::{ModuleError, PinError, Shelf, ShelfError, check_pins, read_trust};
+use bunraku_engine::modules::{
+    ModuleError, ModuleStore, PinError, ShelfError, check_pins, read_trust,
+};
 use bunraku_model::Catalog;
-use bunraku_module::Verified;
+use bunraku_module::VerifiedModule;
 
-/// Where keys and the record of the engine are.
+/// The location of trusted keys and of the engine's record.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct KeyArgs {
     /// Directory with trusted module keys (`*.pub`) and the list of revoked keys (`revoked`).
@@ -22,7 +24,7 @@ pub(crate) struct KeyArgs {
     pub(crate) module_keys: PathBuf,
 }
 
-/// Where a run finds modules.
+/// The locations of extension modules.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct ModuleArgs {
     /// Directory with extension modules, in addition to installed ones; repeatable.
@@ -51,11 +53,11 @@ pub(crate) struct MachineModules {
     state_directory: PathBuf,
     /// Records the versions of modules. Only a run that may change things does so.
     remember: bool,
-    loaded: OnceLock<Result<Loaded, Arc<ModulesError>>>,
+    loaded: OnceLock<Result<LoadedModules, Arc<ModulesError>>>,
 }
 
-struct Loaded {
-    modules: Vec<Verified>,
+struct LoadedModules {
+    modules: Vec<VerifiedModule>,
     registry: Registry,
 }
 
@@ -71,18 +73,18 @@ impl MachineModules {
         })
     }
 
-    fn load(&self) -> Result<Loaded, ModulesError> {
+    fn load(&self) -> Result<LoadedModules, ModulesError> {
         let trust = read_trust(&self.keys)?;
-        let shelf = Shelf::new(&self.state_directory);
+        let shelf = ModuleStore::new(&self.state_directory);
         let modules = shelf.load(&self.directories, &trust, self.remember)?;
         let mut registry = Registry::standard();
         for module in &modules {
             registry.add_module(module, &self.state_directory)?;
         }
-        Ok(Loaded { modules, registry })
+        Ok(LoadedModules { modules, registry })
     }
 
-    fn loaded(&self) -> Result<&Loaded, Arc<ModulesError>> {
+    fn loaded(&self) -> Result<&LoadedModules, Arc<ModulesError>> {
         let loaded = (self.loaded).get_or_init(|| self.load().map_err(Arc::new));
         loaded.as_ref().map_err(Arc::clone)
     }

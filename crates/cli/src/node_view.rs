@@ -42,8 +42,8 @@ pub(crate) fn note(node: &NodeSummary) -> String {
     }
     match node.pending_commands {
         0 => {}
-        1 => notes.push("1 command waits".to_owned()),
-        count => notes.push(format!("{count} commands wait")),
+        1 => notes.push("1 command pending".to_owned()),
+        count => notes.push(format!("{count} commands pending")),
     }
     notes.join("; ")
 }

@@ -1,5 +1,6 @@
 //! Data on standard output: JSON for programs, tables for people.
 
+use std::fmt::Display;
 use std::io::Write;
 
 use jiff::Timestamp;
@@ -11,6 +12,19 @@ use crate::failure::Failure;
 pub(crate) fn json<T: Serialize>(value: &T) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value)?;
     write(&format!("{text}\n"))
+}
+
+/// Prints a list as JSON, if asked to, or says that it is empty. Returns whether there are rows
+/// for a table.
+pub(crate) fn has_rows<T: Serialize>(list: &[T], json: bool, empty: &str) -> Result<bool, Failure> {
+    if json {
+        self::json(&list)?;
+        return Ok(false);
+    }
+    if list.is_empty() {
+        eprintln!("{empty}");
+    }
+    Ok(!list.is_empty())
 }
 
 /// Writes text to standard output. A reader that went away is not an error.
@@ -69,6 +83,15 @@ impl Table {
     }
 }
 
+/// Formats a count with its noun: `1 node`, `2 nodes`.
+pub(crate) fn count<N: Display + PartialEq + From<u8>>(count: N, noun: &str) -> String {
+    if count == N::from(1) {
+        format!("1 {noun}")
+    } else {
+        format!("{count} {noun}s")
+    }
+}
+
 /// Formats the time since then for people: `3 s`, `5 min`, `2 h`, `4 d`.
 pub(crate) fn ago(since: Timestamp, now: Timestamp) -> String {
     let seconds = now.duration_since(since).as_secs().max(0);
@@ -98,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_are_told_in_their_largest_unit() {
+    fn spans_are_shown_in_their_largest_unit() {
         let now: Timestamp = "2026-01-10T00:00:00Z".parse().expect("a time");
         for (since, told) in [
             ("2026-01-09T23:59:57Z", "3 s"),

@@ -3,14 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bunraku_model::{Administration, Connection, NodeName};
-use bunraku_plan::{Plan, Step};
+use bunraku_plan::{PlanStep, RunPlan};
 use bunraku_wire::api::NodeSummary;
+
+use crate::output::count;
 
 const RULE: &str = "   ------------------------------------------------------------------\n";
 
 /// Lists applications, then groups of nodes in run order, each with its components and the reasons
 /// why it waits.
-pub(crate) fn text(plan: &Plan) -> String {
+pub(crate) fn text(plan: &RunPlan) -> String {
     let mut out = format!(
         "Site plan {} for the {} environment\n\n{} on {}:\n\n",
         plan.id.0.short(),
@@ -32,7 +34,7 @@ pub(crate) fn text(plan: &Plan) -> String {
     out
 }
 
-fn one(plan: &Plan, step: &Step) -> String {
+fn one(plan: &RunPlan, step: &PlanStep) -> String {
     let mut text = format!("        {}", name(step));
     text.push('\n');
     for component in &step.components {
@@ -52,7 +54,7 @@ fn one(plan: &Plan, step: &Step) -> String {
 }
 
 /// Describes a dependency in a few words.
-fn why(wait: &bunraku_plan::Wait) -> String {
+fn why(wait: &bunraku_plan::StepDependency) -> String {
     const MOST: usize = 4;
     let needs: BTreeSet<String> = wait
         .reasons
@@ -60,7 +62,10 @@ fn why(wait: &bunraku_plan::Wait) -> String {
         .map(|reason| match (&reason.needs, reason.through.is_empty()) {
             (Some(needs), _) => needs.clone(),
             (None, true) => format!("after {}", reason.from),
-            (None, false) => format!("after {}, through what is left out", reason.from),
+            (None, false) => format!(
+                "after {}, through nodes that are not in this plan",
+                reason.from
+            ),
         })
         .collect();
     let more = needs.len().saturating_sub(MOST);
@@ -68,42 +73,38 @@ fn why(wait: &bunraku_plan::Wait) -> String {
     if more > 0 {
         shown.push(format!("{more} more"));
     }
-    match shown.is_empty() {
-        true => String::new(),
-        false => format!(": {}", shown.join(", ")),
+    if shown.is_empty() {
+        String::new()
+    } else {
+        format!(": {}", shown.join(", "))
     }
 }
 
 /// Returns the node's name, with the number of the pass if there are several.
-pub(crate) fn name(step: &Step) -> String {
-    match step.tags.is_empty() {
-        true => step.node.to_string(),
-        false => format!(
+pub(crate) fn name(step: &PlanStep) -> String {
+    if step.tags.is_empty() {
+        step.node.to_string()
+    } else {
+        format!(
             "{} (pass {}: {})",
             step.node,
             step.pass,
             step.tags.join(", ")
-        ),
-    }
-}
-
-/// Formats a count: `1 node`, `4 nodes`.
-pub(crate) fn count(count: usize, what: &str) -> String {
-    match count {
-        1 => format!("1 {what}"),
-        count => format!("{count} {what}s"),
+        )
     }
 }
 
 /// Returns warnings about nodes that cannot run now.
-pub(crate) fn unfit_nodes(plan: &Plan, nodes: &[NodeSummary]) -> Vec<String> {
+pub(crate) fn unfit_nodes(plan: &RunPlan, nodes: &[NodeSummary]) -> Vec<String> {
     let known: BTreeMap<&NodeName, &NodeSummary> =
         nodes.iter().map(|node| (&node.name, node)).collect();
     let planned: BTreeSet<&NodeName> = plan.steps.iter().map(|step| &step.node).collect();
     let warning = |name: &&NodeName| match known.get(*name) {
-        None => Some(format!("{name} is unknown: no such node ever joined")),
+        None => Some(format!(
+            "{name} is unknown: no node with this name has joined"
+        )),
         Some(node) => match (&node.status.connection, &node.status.administration) {
-            (Connection::Never { .. }, _) => Some(format!("{name} never connected")),
+            (Connection::Never { .. }, _) => Some(format!("{name} has never connected")),
             (Connection::Lost { reason, .. }, _) => Some(format!("{name} is lost: {reason}")),
             (_, Administration::Disabled { reason, by, .. }) => {
                 Some(format!("{name} is disabled by {by}: {reason}"))

@@ -65,7 +65,7 @@ impl PuppetServerArguments {
     fn server(&self, url: &str) -> Result<PuppetServer, Failure> {
         let path = |path: &Option<PathBuf>, flag: &str| {
             path.clone()
-                .ok_or_else(|| Failure::usage(format!("`{flag}` is not given")))
+                .ok_or_else(|| Failure::usage(format!("`{flag}` is missing")))
         };
         let ca = path(&self.puppet_ca, "--puppet-ca")?;
         let certificate = path(&self.puppet_cert, "--puppet-cert")?;
@@ -102,7 +102,7 @@ fn explained(error: &PuppetServerError) -> Failure {
             "allow the certificate to read `/puppet/v3/environment` in the Puppet server's auth.conf",
         ),
         PuppetServerError::Untrusted(..) => {
-            failure.hint("check `--puppet-ca`, and that the URL has a name of the server's certificate")
+            failure.hint("check `--puppet-ca`, and that the server's certificate contains the host name in the URL")
         }
         _ => failure,
     }

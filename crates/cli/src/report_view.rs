@@ -15,7 +15,7 @@ use crate::connection::failed;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::node_view::causes;
-use crate::output;
+use crate::output::{self, count};
 
 /// The number of resources listed as the slowest.
 const SLOWEST: usize = 5;
@@ -45,8 +45,9 @@ pub(crate) fn whole(
                 text.push_str(&log_line(line));
             }
             ReportEvent::Omitted(omitted) => text.push_str(&format!(
-                "  … {} events are missing: {}\n",
-                omitted.count, omitted.reason
+                "  … {} missing: {}\n",
+                count(omitted.count, "event"),
+                omitted.reason
             )),
             _ => {}
         }
@@ -86,7 +87,7 @@ fn head(summary: &ReportSummary, state: &str) -> String {
         ));
     }
     if started.from_cache {
-        let text = "no server could be asked: the catalog came from the node's cache";
+        let text = "no server was reachable: the node applied its cached catalog";
         lines.push(("note", text.to_owned()));
     }
     if let Some(finished) = &summary.finished {
@@ -95,8 +96,8 @@ fn head(summary: &ReportSummary, state: &str) -> String {
     }
     if summary.omitted > 0 {
         let text = format!(
-            "{} events are missing: the node could not keep them",
-            summary.omitted
+            "{} missing: the node could not store them",
+            count(summary.omitted, "event")
         );
         lines.push(("note", text));
     }
@@ -281,7 +282,7 @@ async fn tell(
         }
         match message {
             ReportStreamMessage::Open { cursor: opened } => *cursor = Some(opened),
-            ReportStreamMessage::Gap => eprintln!("some events were passed by"),
+            ReportStreamMessage::Gap => eprintln!("some events were missed"),
             ReportStreamMessage::Events {
                 cursor: next,
                 node,
@@ -308,8 +309,9 @@ pub(crate) fn live(node: &NodeName, event: &ReportEvent, all: bool) -> String {
         ReportEvent::Log(line) if all => format!("{node}:{}", log_line(line)),
         ReportEvent::Omitted(omitted) => {
             format!(
-                "{node}: {} events are missing: {}\n",
-                omitted.count, omitted.reason
+                "{node}: {} missing: {}\n",
+                count(omitted.count, "event"),
+                omitted.reason
             )
         }
         ReportEvent::Finished(finished) => format!("{node}: {}\n", ended(finished)),
@@ -319,7 +321,7 @@ pub(crate) fn live(node: &NodeName, event: &ReportEvent, all: bool) -> String {
 
 fn begun(started: &RunStarted) -> String {
     let why = causes(&started.causes, started.more_causes);
-    format!("started, {} resources ({why})", started.resources)
+    format!("started, {} ({why})", count(started.resources, "resource"))
 }
 
 fn ended(finished: &RunFinished) -> String {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bunraku_agent::Window;
-use bunraku_plan::run::Due;
+use bunraku_plan::run::RunStart;
 use jiff::civil::{DateTime, Time};
 use jiff::{SignedDuration, Timestamp, Zoned};
 
@@ -29,29 +29,29 @@ impl DueArguments {
     }
 
     /// Returns the start time. `now` gives the time zone.
-    pub(crate) fn due(&self, now: &Zoned) -> Result<Due, Failure> {
+    pub(crate) fn due(&self, now: &Zoned) -> Result<RunStart, Failure> {
         if let Some(at) = &self.at {
             let due = time(at, now).ok_or_else(|| {
-                Failure::usage(format!("`{at}` is no time"))
+                Failure::usage(format!("`{at}` is not a time"))
                     .hint("write `22:00`, `2026-11-16 22:00`, `2026-11-16T22:00:00Z` or `+30m`")
             })?;
             if due < now.timestamp() {
-                return Err(Failure::usage(format!("`{at}` is past")));
+                return Err(Failure::usage(format!("`{at}` is in the past")));
             }
-            return Ok(Due {
+            return Ok(RunStart {
                 not_before: Some(due),
                 start_before: Some(later(due, self.late_by.0)?),
             });
         }
         let Some(window) = &self.in_window else {
-            return Ok(Due::default());
+            return Ok(RunStart::default());
         };
         let window: Window = (window.parse())
             .map_err(|error: bunraku_agent::InvalidWindow| Failure::usage(error.to_string()))?;
         let (from, to) = window
             .next_open(now.timestamp())
             .ok_or_else(|| Failure::usage("the window does not open within a year"))?;
-        Ok(Due {
+        Ok(RunStart {
             not_before: (from > now.timestamp()).then_some(from),
             start_before: Some(to),
         })
@@ -61,7 +61,7 @@ impl DueArguments {
 fn later(time: Timestamp, span: Duration) -> Result<Timestamp, Failure> {
     let span = SignedDuration::try_from(span).ok();
     span.and_then(|span| time.checked_add(span).ok())
-        .ok_or_else(|| Failure::usage("that is too far away"))
+        .ok_or_else(|| Failure::usage("the time is too far in the future"))
 }
 
 /// Parses a time in one of the formats that users write.

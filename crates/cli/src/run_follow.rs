@@ -13,8 +13,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::connection::failed;
 use crate::failure::Failure;
 use crate::output;
-use crate::run_progress::Following;
-use crate::run_view::{self, Live, REDRAW};
+use crate::run_progress::ProgressFollower;
+use crate::run_view::{self, LiveView, REDRAW};
 
 /// The time without an answer from any server after which following stops. The run continues.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -114,12 +114,12 @@ pub(crate) async fn follow(
             }
             Err(error) => {
                 let since = *silent_since.get_or_insert_with(|| {
-                    view.say("no server answers; the run goes on, asking again");
+                    view.say("no server answers; the run continues; retrying");
                     Instant::now()
                 });
                 if since.elapsed() > PATIENCE {
                     return Err(failed(&error).hint(format!(
-                        "the run goes on: follow it with `bunraku run watch {}`",
+                        "the run continues: follow it with `bunraku run watch {}`",
                         run_view::short(record.id)
                     )));
                 }
@@ -129,7 +129,7 @@ pub(crate) async fn follow(
     }
     view.end(&record)?;
     end.map(|end| end.outcome)
-        .ok_or_else(|| Failure::new("the run has no end"))
+        .ok_or_else(|| Failure::new("the run ended without a result"))
 }
 
 async fn pressed_again(
@@ -144,13 +144,15 @@ async fn pressed_again(
         (Interrupt::Stop, 1) => "stop",
         (Interrupt::Stop, 2) => "cancel",
         _ => {
-            return Err(Failure::new("not followed any more; the run goes on")
-                .hint(format!("follow it again with `bunraku run watch {short}`")));
+            return Err(
+                Failure::new("no longer following the run; it continues on the servers")
+                    .hint(format!("follow it again with `bunraku run watch {short}`")),
+            );
         }
     };
     view.say(match what {
-        "stop" => "nothing new starts; press Ctrl-C again to end what runs",
-        _ => "what runs is ended; press Ctrl-C again to leave",
+        "stop" => "stopping: no more nodes start; press Ctrl-C again to cancel the running ones",
+        _ => "cancelling: running nodes are stopped; press Ctrl-C again to detach",
     });
     let id = record.id.to_string();
     let asked = match what {
@@ -169,7 +171,7 @@ struct View {
     run: Run,
     next: u64,
     json: bool,
-    live: Option<(Live, Following)>,
+    live: Option<(LiveView, ProgressFollower)>,
 }
 
 impl View {
@@ -180,7 +182,10 @@ impl View {
                 .map(bunraku_plan::StepIndex)
                 .take(run.statuses().len());
             let runs: Vec<_> = steps.map(|step| run.node_run(step)).collect();
-            (Live::new(), Following::start(client.clone(), runs))
+            (
+                LiveView::new(),
+                ProgressFollower::start(client.clone(), runs),
+            )
         });
         Self {
             run,
@@ -205,7 +210,7 @@ impl View {
     }
 
     fn begin(&self, record: &RunRecord) {
-        self.say(&format!("run {} is taken in", run_view::short(record.id)));
+        self.say(&format!("Run {} accepted.", run_view::short(record.id)));
     }
 
     fn take(&mut self, log: RunLog, end: Option<RunEnd>) -> Option<RunEnd> {
@@ -239,7 +244,7 @@ impl View {
         output::write(&format!("\n{}", run_view::summary(record, &self.run)))?;
         if self.run.outcome() != Some(RunOutcome::Succeeded) {
             eprintln!(
-                "\nhint: do what is left with `bunraku run resume {}`",
+                "\nhint: run the remaining nodes with `bunraku run resume {}`",
                 run_view::short(record.id)
             );
         }

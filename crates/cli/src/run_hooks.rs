@@ -33,17 +33,16 @@ impl FromStr for Hook {
             return Ok(Self::Command(text.to_owned()));
         };
         let (name, whom) = trigger.split_once(char::is_whitespace).ok_or(
-            "it names no hosts: write `trigger:NAME HOST,HOST` or `trigger:NAME nodes { … }`",
+            "the trigger has no hosts: write `trigger:NAME HOST,HOST` or `trigger:NAME nodes { … }`",
         )?;
         let trigger = TriggerName::new(name).map_err(|error| error.to_string())?;
         let whom = whom.trim();
-        let (hosts, query) = match whom.contains(['{', '[', ' ']) {
-            true => (Vec::new(), Some(whom.to_owned())),
-            false => {
-                let hosts = whom.split(',').map(NodeName::new);
-                let hosts = hosts.collect::<Result<_, _>>();
-                (hosts.map_err(|error| error.to_string())?, None)
-            }
+        let (hosts, query) = if whom.contains(['{', '[', ' ']) {
+            (Vec::new(), Some(whom.to_owned()))
+        } else {
+            let hosts = whom.split(',').map(NodeName::new);
+            let hosts = hosts.collect::<Result<_, _>>();
+            (hosts.map_err(|error| error.to_string())?, None)
         };
         Ok(Self::Trigger(HookTrigger {
             trigger,
@@ -69,12 +68,13 @@ impl HookArguments {
     /// Refuses commands: a command needs a process that waits for the end.
     pub(crate) fn refuse_commands(&self) -> Result<(), Failure> {
         let mut hooks = self.on_success.iter().chain(&self.on_failure);
-        match hooks.any(|hook| matches!(hook, Hook::Command(_))) {
-            false => Ok(()),
-            true => Err(Failure::usage(
-                "a hook command runs here when the run is over, and nobody waits for that",
+        if hooks.any(|hook| matches!(hook, Hook::Command(_))) {
+            Err(Failure::usage(
+                "a hook command runs on this machine after the run, and a detached or scheduled run does not wait for it",
             )
-            .hint("name a trigger: `--on-success 'trigger:NAME HOST,…'`, or do not detach")),
+            .hint("use a trigger (`--on-success 'trigger:NAME HOST,…'`), or do not detach"))
+        } else {
+            Ok(())
         }
     }
 
@@ -92,11 +92,12 @@ impl HookArguments {
             .env("BUNRAKU_RUN", record.id.to_string())
             .env("BUNRAKU_OUTCOME", format!("{outcome:?}").to_lowercase())
             .status()?;
-        match status.success() {
-            true => Ok(()),
-            false => Err(Failure::new(format!(
-                "the hook `{command}` ended with {status}"
-            ))),
+        if status.success() {
+            Ok(())
+        } else {
+            Err(Failure::new(format!(
+                "the hook `{command}` failed ({status})"
+            )))
         }
     }
 }

@@ -17,12 +17,12 @@ use crate::run_view::{NodeProgress, Progress};
 const RETRY: Duration = Duration::from_secs(1);
 
 /// A task that follows until it is dropped.
-pub(crate) struct Following {
+pub(crate) struct ProgressFollower {
     progress: Arc<Mutex<Progress>>,
     task: tokio::task::JoinHandle<()>,
 }
 
-impl Following {
+impl ProgressFollower {
     /// Starts to follow these node runs.
     pub(crate) fn start(client: Client, runs: impl IntoIterator<Item = NodeRunId>) -> Self {
         let of = |run| (run, NodeProgress::default());
@@ -44,7 +44,7 @@ impl Following {
     }
 }
 
-impl Drop for Following {
+impl Drop for ProgressFollower {
     fn drop(&mut self) {
         self.task.abort();
     }

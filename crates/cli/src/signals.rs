@@ -1,5 +1,7 @@
 //! Signals that end this process.
 
+use bunraku_process::Signal;
+
 use crate::failure::Failure;
 
 /// Resolves when the process is asked to end. A second request ends it at once.
@@ -32,8 +34,36 @@ pub(crate) fn end_with_parent(parent: Option<i32>) -> Result<(), Failure> {
     let signal = rustix::process::Signal::TERM;
     rustix::process::set_parent_process_death_signal(Some(signal))?;
     let now = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get());
-    match now == Some(parent) {
-        true => Ok(()),
-        false => Err(Failure::new("the process that started this one has ended")),
+    if now == Some(parent) {
+        Ok(())
+    } else {
+        Err(Failure::new("the parent process has ended"))
+    }
+}
+
+/// Every signal that asks this process to end.
+pub(crate) struct EndSignals {
+    terminate: tokio::signal::unix::Signal,
+    interrupt: tokio::signal::unix::Signal,
+    hang_up: tokio::signal::unix::Signal,
+}
+
+impl EndSignals {
+    pub(crate) fn new() -> Result<Self, std::io::Error> {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hang_up: signal(SignalKind::hangup())?,
+        })
+    }
+
+    /// Waits for the next one.
+    pub(crate) async fn next(&mut self) -> Signal {
+        tokio::select! {
+            _ = self.terminate.recv() => Signal::TERM,
+            _ = self.interrupt.recv() => Signal::INT,
+            _ = self.hang_up.recv() => Signal::HUP,
+        }
     }
 }

@@ -39,15 +39,16 @@ impl Environment {
     pub(crate) fn of(paths: &[PathBuf], modulepath: &[PathBuf]) -> Self {
         let root = paths.first().map_or_else(PathBuf::new, |path| root(path));
         let settings = Settings::read(&root);
-        let manifests = paths
-            .iter()
-            .map(|path| match path.join("manifests").is_dir() {
-                true => settings
+        let manifests = paths.iter().map(|path| {
+            if path.join("manifests").is_dir() {
+                settings
                     .manifest
                     .clone()
-                    .unwrap_or_else(|| path.join("manifests")),
-                false => path.clone(),
-            });
+                    .unwrap_or_else(|| path.join("manifests"))
+            } else {
+                path.clone()
+            }
+        });
         let manifests = manifests.collect();
         let modulepath = match (modulepath, settings.modulepath) {
             ([], Some(configured)) => configured,
@@ -83,12 +84,13 @@ impl Environment {
                 found.push(path.clone());
             }
         }
-        match found.is_empty() {
-            true => Err(Failure::usage(format!(
+        if found.is_empty() {
+            Err(Failure::usage(format!(
                 "there is no manifest (.pp) in {}",
                 self.root.display()
-            ))),
-            false => Ok(found),
+            )))
+        } else {
+            Ok(found)
         }
     }
 
@@ -206,12 +208,13 @@ fn root(path: &Path) -> PathBuf {
     } else {
         directory
     };
-    match directory
+    if directory
         .file_name()
         .is_some_and(|name| name == "manifests")
     {
-        true => directory.join(".."),
-        false => directory.to_owned(),
+        directory.join("..")
+    } else {
+        directory.to_owned()
     }
 }
 

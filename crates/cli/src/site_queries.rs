@@ -19,7 +19,7 @@ use crate::site_modules::FactsByNode;
 pub(crate) type Answers = BTreeMap<String, Vec<NodeName>>;
 
 /// The source of information about nodes.
-pub(crate) enum Knower<'a> {
+pub(crate) enum NodeSource<'a> {
     /// A server, and its summary of every node.
     Server(&'a Client, &'a [NodeSummary]),
     /// Facts from a file.
@@ -28,7 +28,7 @@ pub(crate) enum Knower<'a> {
     Nobody,
 }
 
-impl Knower<'_> {
+impl NodeSource<'_> {
     /// Answers all of these queries.
     pub(crate) async fn answers(
         &self,
@@ -131,7 +131,7 @@ impl FactsFile {
         let rows: Vec<Row> = serde_json::from_str(text).map_err(|error| {
             Failure::new(format!("{} is not a list of facts", path.display()))
                 .caused_by(&error)
-                .hint("make one with `bunraku query --json 'nodes[certname, facts]'`")
+                .hint("create one with `bunraku query --json 'nodes[certname, facts]'`")
         })?;
         let mut facts = Self {
             index: Index::new(),

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use bunraku_model::NodeName;
 use bunraku_plan::{
-    Filter, Inventory, NodePattern, NodeRead, Plan, PlanOptions, ReadError, Site,
+    Filter, Inventory, NodePattern, NodeRead, PlanOptions, ReadError, RunPlan, Site,
     environment_graph, site_file, site_manifest, site_queries,
 };
 use bunraku_wire::Client;
@@ -18,7 +18,7 @@ use crate::failure::Failure;
 use crate::plan_view;
 use crate::puppet_server::PuppetServerArguments;
 use crate::site_modules::{Environment, FactsByNode, is_manifests};
-use crate::site_queries::{Answers, FactsFile, Knower};
+use crate::site_queries::{Answers, FactsFile, NodeSource};
 
 /// The maximum size of a file. A larger one is not a site.
 const LARGEST_FILE: u64 = 64 << 20;
@@ -100,21 +100,24 @@ impl SiteArguments {
     /// Restores the arguments from the result of [`SiteArguments::remember`].
     pub(crate) fn remembered(value: Option<&serde_json::Value>) -> Result<Self, Failure> {
         let unknown =
-            || Failure::new("where the plan came from is not known").hint("pass `--site FILE`");
+            || Failure::new("the source of the plan is unknown").hint("pass `--site FILE`");
         let value = value.ok_or_else(unknown)?;
         serde_json::from_value(value.clone()).map_err(|_| unknown())
     }
 }
 
 /// Plans with the server's information about nodes, and warns about nodes that cannot run now.
-pub(crate) async fn planned(arguments: &SiteArguments, client: &Client) -> Result<Plan, Failure> {
+pub(crate) async fn planned(
+    arguments: &SiteArguments,
+    client: &Client,
+) -> Result<RunPlan, Failure> {
     let nodes: Vec<NodeSummary> = client
         .call(ListNodes)
         .await
         .map_err(|error| failed(&error))?;
     let knower = match facts_file(arguments)? {
-        Some(facts) => Knower::File(Box::new(facts)),
-        None => Knower::Server(client, &nodes),
+        Some(facts) => NodeSource::File(Box::new(facts)),
+        None => NodeSource::Server(client, &nodes),
     };
     let reads = output_reads(client).await?;
     let mut plan = plan(arguments, &knower, reads).await?;
@@ -123,12 +126,13 @@ pub(crate) async fn planned(arguments: &SiteArguments, client: &Client) -> Resul
 }
 
 /// Plans without a server and without information about nodes.
-pub(crate) fn planned_offline(arguments: &SiteArguments) -> Result<Plan, Failure> {
-    let knower =
-        facts_file(arguments)?.map_or(Knower::Nobody, |facts| Knower::File(Box::new(facts)));
+pub(crate) fn planned_offline(arguments: &SiteArguments) -> Result<RunPlan, Failure> {
+    let knower = facts_file(arguments)?.map_or(NodeSource::Nobody, |facts| {
+        NodeSource::File(Box::new(facts))
+    });
     plan(arguments, &knower, Vec::new())
         .now_or_never()
-        .expect("nothing in it waits: a file answers, or nobody does")
+        .expect("reading files does not suspend")
 }
 
 fn facts_file(arguments: &SiteArguments) -> Result<Option<FactsFile>, Failure> {
@@ -146,9 +150,9 @@ async fn output_reads(client: &Client) -> Result<Vec<NodeReads>, Failure> {
 /// Reads the site and plans it, including the waits that outputs imply.
 async fn plan(
     arguments: &SiteArguments,
-    knower: &Knower<'_>,
+    knower: &NodeSource<'_>,
     reads: Vec<NodeReads>,
-) -> Result<Plan, Failure> {
+) -> Result<RunPlan, Failure> {
     let mut inventory = inventory(arguments, knower)?;
     inventory.answers = asked(arguments, knower).await?;
     let mut site = read_with_facts(arguments, &inventory, knower).await?;
@@ -164,13 +168,11 @@ async fn plan(
         Some(query) => {
             let mut answer = knower.answers([query.clone()]).await?;
             let found = answer.remove(query).ok_or_else(|| {
-                Failure::usage(
-                    "`--query` asks what nodes are like, and nobody knows without a server",
-                )
-                .hint(
-                    "plan without `--offline`, or give `--facts` the output of \
-                         `bunraku query --json 'nodes[certname, facts]'`",
-                )
+                Failure::usage("`--query` needs facts from a server, and `--offline` excludes it")
+                    .hint(
+                        "plan without `--offline`, or pass the output of `bunraku query --json \
+                     'nodes[certname, facts]'` with `--facts`",
+                    )
             })?;
             Some(found.into_iter().collect())
         }
@@ -187,7 +189,7 @@ async fn plan(
 }
 
 /// Answers the queries of site files.
-async fn asked(arguments: &SiteArguments, knower: &Knower<'_>) -> Result<Answers, Failure> {
+async fn asked(arguments: &SiteArguments, knower: &NodeSource<'_>) -> Result<Answers, Failure> {
     let mut queries = std::collections::BTreeSet::new();
     for path in &arguments.files {
         if matches!(kind(path).as_deref(), Some("yaml" | "yml")) {
@@ -210,7 +212,7 @@ fn kind(path: &Path) -> Option<String> {
         .map(str::to_lowercase)
 }
 
-fn inventory(arguments: &SiteArguments, knower: &Knower<'_>) -> Result<Inventory, Failure> {
+fn inventory(arguments: &SiteArguments, knower: &NodeSource<'_>) -> Result<Inventory, Failure> {
     let Some(path) = &arguments.inventory else {
         return Ok(knower
             .names()
@@ -232,7 +234,7 @@ fn inventory(arguments: &SiteArguments, knower: &Knower<'_>) -> Result<Inventory
 async fn read_with_facts(
     arguments: &SiteArguments,
     inventory: &Inventory,
-    knower: &Knower<'_>,
+    knower: &NodeSource<'_>,
 ) -> Result<Site, Failure> {
     let site = read(arguments, inventory, FactsByNode::default())?;
     if !reads_manifests(arguments) {
@@ -255,23 +257,24 @@ fn reads_manifests(arguments: &SiteArguments) -> bool {
 
 /// Reads the site without a server, for its values and not for a plan.
 pub(crate) fn site_offline(arguments: &SiteArguments) -> Result<Site, Failure> {
-    let knower =
-        facts_file(arguments)?.map_or(Knower::Nobody, |facts| Knower::File(Box::new(facts)));
+    let knower = facts_file(arguments)?.map_or(NodeSource::Nobody, |facts| {
+        NodeSource::File(Box::new(facts))
+    });
     site_of(arguments, &knower)
         .now_or_never()
-        .expect("nothing in it waits: a file answers, or nobody does")
+        .expect("reading files does not suspend")
 }
 
 /// Reads the site with the server's information.
 pub(crate) async fn site(arguments: &SiteArguments, client: &Client) -> Result<Site, Failure> {
     let knower = match facts_file(arguments)? {
-        Some(facts) => Knower::File(Box::new(facts)),
-        None => Knower::Server(client, &[]),
+        Some(facts) => NodeSource::File(Box::new(facts)),
+        None => NodeSource::Server(client, &[]),
     };
     site_of(arguments, &knower).await
 }
 
-async fn site_of(arguments: &SiteArguments, knower: &Knower<'_>) -> Result<Site, Failure> {
+async fn site_of(arguments: &SiteArguments, knower: &NodeSource<'_>) -> Result<Site, Failure> {
     let mut inventory = inventory(arguments, knower)?;
     inventory.answers = asked(arguments, knower).await?;
     read_with_facts(arguments, &inventory, knower).await
@@ -297,7 +300,7 @@ fn read(
         return site_manifest(&files, &environment, &arguments.environment).map_err(refused);
     }
     let [path] = arguments.files.as_slice() else {
-        return Err(Failure::usage("only manifests (.pp) can be given together"));
+        return Err(Failure::usage("only manifests (.pp) can be combined"));
     };
     let name = path.display().to_string();
     match kind(path).as_deref() {
@@ -316,12 +319,12 @@ fn text(path: &Path) -> Result<String, Failure> {
         Failure::new(format!("cannot read {}", path.display())).caused_by(error)
     };
     let mut text = String::new();
-    let read = match path.as_os_str() == "-" {
-        true => std::io::stdin()
+    let read = if path.as_os_str() == "-" {
+        std::io::stdin()
             .take(LARGEST_FILE)
-            .read_to_string(&mut text),
-        false => std::fs::File::open(path)
-            .and_then(|file| file.take(LARGEST_FILE).read_to_string(&mut text)),
+            .read_to_string(&mut text)
+    } else {
+        std::fs::File::open(path).and_then(|file| file.take(LARGEST_FILE).read_to_string(&mut text))
     };
     read.map_err(|error| cannot(&error))?;
     Ok(text)

@@ -41,7 +41,7 @@ fn component<'s>(
     part: &'s Component,
     carried: &BTreeMap<&str, &'s Values>,
 ) -> ComponentValues<'s> {
-    let values = |names: &'s [bunraku_plan::Named]| {
+    let values = |names: &'s [bunraku_plan::LocatedName]| {
         let names = names.iter().map(|one| one.name.as_str());
         names
             .map(|name| (name, carried.get(name).copied()))

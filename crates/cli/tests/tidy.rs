@@ -279,29 +279,31 @@ fn large_files_are_listed() {
     check("files are small", &huge, HUGE);
 }
 
-const HUGE: &[&str] = &["control/src/keys.rs", "server/src/server.rs"];
+const HUGE: &[&str] = &[
+    "compile/src/code/mod.rs",
+    "compile/src/environments/deploy.rs",
+    "control/src/keys.rs",
+];
 
-/// `if` is clearer. The number may only decrease.
+/// `if` is clearer. Tests follow the rule, too. A `match` on a tuple of booleans is fine.
 #[test]
-fn no_new_match_on_booleans() {
-    const MOST: usize = 270;
+fn booleans_are_not_matched() {
     let mut found = Vec::new();
     for source in sources() {
-        let code: Vec<_> = source.code().collect();
-        for pair in code.windows(2) {
-            let is_match = pair[0].1.ends_with('{') && pair[0].1.contains("match ");
-            let arm = pair[1].1;
-            if is_match && (arm.starts_with("true =>") || arm.starts_with("false =>")) {
-                found.push(format!("{}:{}", source.path, pair[0].0));
+        for (number, line) in source.text.lines().enumerate() {
+            if is_boolean_arm(line.trim_start()) {
+                found.push(format!("{}:{}", source.path, number + 1));
             }
         }
     }
-    assert!(
-        found.len() <= MOST,
-        "{} are too many, {MOST} are allowed:\n{}",
-        found.len(),
-        found.join("\n")
-    );
+    check("`if` instead of `match` on a boolean", &found, &[]);
+}
+
+fn is_boolean_arm(line: &str) -> bool {
+    let rest = line
+        .strip_prefix("true ")
+        .or_else(|| line.strip_prefix("false "));
+    rest.is_some_and(|rest| rest.starts_with("=>") || rest.starts_with("if "))
 }
 
 /// Each endpoint is defined once, in `wire`. Handlers and callers use that definition.

@@ -2,7 +2,7 @@
 //!
 //! Every file is complete or absent (see the `files` crate). Not here: anything
 //! that the store knows better once it answers. The only part of that which is kept
-//! ([`Known`]) is where to find the store.
+//! ([`KnownPeers`]) is where to find the store.
 
 use std::path::{Path, PathBuf};
 
@@ -13,28 +13,28 @@ use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::order::Order;
+use crate::order::DatastoreOrder;
 
 /// The reason why the directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DirectoryError {
     #[error(transparent)]
     File(#[from] FileError),
-    #[error("{} is damaged", path.display())]
+    #[error("{} is corrupt", path.display())]
     Damaged {
         path: PathBuf,
         #[source]
         source: serde_json::Error,
     },
-    #[error("this server is a member of a cluster already ({})", .0.display())]
+    #[error("this server is already a member of a cluster ({})", .0.display())]
     MemberAlready(PathBuf),
-    #[error("the members' authority cannot be used")]
+    #[error("cannot use the members' CA")]
     Authority(#[source] bunraku_wire::authority::DirectoryError),
 }
 
 /// The identity of this member. Written when the cluster is created or joined.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Me {
+pub struct LocalMember {
     pub cluster: String,
     /// The wanted number of datastores; only set on the first server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -44,7 +44,7 @@ pub struct Me {
 
 /// The addresses of the other members when this member last looked.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Known {
+pub struct KnownPeers {
     pub members: Vec<MemberRecord>,
     pub endpoints: Vec<String>,
 }
@@ -75,15 +75,15 @@ impl Directory {
     }
 
     /// Returns the identity of this member, or `None` if this server is not a member.
-    pub fn me(&self) -> Result<Option<Me>, DirectoryError> {
+    pub fn me(&self) -> Result<Option<LocalMember>, DirectoryError> {
         self.read("member.json")
     }
 
-    pub fn known(&self) -> Result<Known, DirectoryError> {
+    pub fn known(&self) -> Result<KnownPeers, DirectoryError> {
         Ok(self.read("known.json")?.unwrap_or_default())
     }
 
-    pub fn keep_known(&self, known: &Known) -> Result<(), DirectoryError> {
+    pub fn keep_known(&self, known: &KnownPeers) -> Result<(), DirectoryError> {
         self.write("known.json", known)
     }
 
@@ -96,11 +96,11 @@ impl Directory {
     }
 
     /// Returns the datastore that this member was last ordered to run.
-    pub fn order(&self) -> Result<Option<Order>, DirectoryError> {
-        Ok(self.read::<Option<Order>>("order.json")?.flatten())
+    pub fn order(&self) -> Result<Option<DatastoreOrder>, DirectoryError> {
+        Ok(self.read::<Option<DatastoreOrder>>("order.json")?.flatten())
     }
 
-    pub fn keep_order(&self, order: Option<&Order>) -> Result<(), DirectoryError> {
+    pub fn keep_order(&self, order: Option<&DatastoreOrder>) -> Result<(), DirectoryError> {
         self.write("order.json", &order)
     }
 
@@ -127,10 +127,10 @@ impl Directory {
     /// is not a member.
     pub fn create(
         &self,
-        me: &Me,
+        me: &LocalMember,
         authority: Option<&AuthorityFiles>,
-        known: &Known,
-        order: Option<&Order>,
+        known: &KnownPeers,
+        order: Option<&DatastoreOrder>,
         epoch: u64,
     ) -> Result<(), DirectoryError> {
         if self.me()?.is_some() {

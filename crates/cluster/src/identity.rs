@@ -21,15 +21,15 @@ pub(crate) const LIFETIME: SignedDuration = SignedDuration::from_hours(24 * 30);
 /// The reason why a member has no certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
-    #[error("the members' authority cannot be used")]
+    #[error("cannot use the members' CA")]
     Directory(#[from] DirectoryError),
-    #[error("the member's credentials cannot be used")]
+    #[error("cannot use the member's credentials")]
     Credentials(#[from] bunraku_wire::credentials::CredentialsError),
-    #[error("no certificate request could be made")]
+    #[error("cannot create a certificate request")]
     Request(#[from] bunraku_wire::request::RequestError),
-    #[error("the member's certificate could not be signed")]
+    #[error("cannot sign the member's certificate")]
     Sign(#[from] bunraku_wire::authority::SignError),
-    #[error("the certificate just signed is missing")]
+    #[error("the new certificate is missing")]
     Missing,
 }
 

@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use bunraku_model::NodeName;
 use bunraku_wire::ReloadableClientTls;
-use bunraku_wire::api::cluster::{ClusterSight, MemberRecord};
+use bunraku_wire::api::cluster::{ClusterView, MemberRecord};
 use futures::future::join_all;
 use jiff::Timestamp;
 use tokio::sync::watch;
 
-use crate::directory::{Directory, DirectoryError, Me};
+use crate::directory::{Directory, DirectoryError, LocalMember};
 use crate::identity::{IdentityError, MemberTls};
-use crate::recover::{Decision, Heard};
-use crate::transport::{Answer, AskError, Dialer, Question, ask};
+use crate::recover::{DatastoreAnswer, RecoveryDecision};
+use crate::transport::{Dialer, PeerAnswer, PeerQuestion, RequestError, ask};
 
 const PATIENCE: Duration = Duration::from_secs(8);
 /// The time limit for a recovery. Copying all data takes time.
@@ -26,20 +26,20 @@ const RECOVERY: Duration = Duration::from_secs(600);
 pub enum OperatorError {
     #[error("this server is not a member of a cluster")]
     NotAMember,
-    #[error("what this member knows cannot be read")]
+    #[error("cannot read this member's state")]
     Directory(#[from] DirectoryError),
     #[error("this member has no certificate")]
     Identity(#[from] IdentityError),
-    #[error("TLS cannot be set up")]
+    #[error("cannot set up TLS")]
     Tls(#[from] bunraku_wire::tls::TlsError),
     #[error(transparent)]
-    Ask(#[from] AskError),
+    Ask(#[from] RequestError),
 }
 
 /// Acts as the member that owns the directory.
 pub struct Operator {
     dialer: Dialer,
-    me: Me,
+    me: LocalMember,
     members: Vec<MemberRecord>,
 }
 
@@ -69,31 +69,31 @@ impl Operator {
     async fn ask(
         &self,
         member: &MemberRecord,
-        question: &Question,
+        question: &PeerQuestion,
         patience: Duration,
-    ) -> Result<Answer, AskError> {
+    ) -> Result<PeerAnswer, RequestError> {
         let address = &member.member_address;
         ask(&self.dialer, &member.name, address, question, patience).await
     }
 
     /// Returns the view of the member on this machine.
-    pub async fn sight(&self) -> Result<Option<ClusterSight>, OperatorError> {
-        let answer = self.ask(&self.me.record, &Question::Sight, PATIENCE);
+    pub async fn sight(&self) -> Result<Option<ClusterView>, OperatorError> {
+        let answer = self.ask(&self.me.record, &PeerQuestion::Sight, PATIENCE);
         Ok(match answer.await? {
-            Answer::Sight(sight) => Some(sight),
+            PeerAnswer::Sight(sight) => Some(sight),
             _ => None,
         })
     }
 
     /// Asks every member about its datastore.
-    pub async fn hear_all(&self) -> Vec<Heard> {
+    pub async fn hear_all(&self) -> Vec<DatastoreAnswer> {
         let asked = self.members.iter().map(|member| async move {
-            let answer = self.ask(member, &Question::Datastore, PATIENCE).await;
-            Heard {
+            let answer = self.ask(member, &PeerQuestion::Datastore, PATIENCE).await;
+            DatastoreAnswer {
                 name: member.name.clone(),
                 peer_url: member.peer_url.clone(),
                 report: match answer {
-                    Ok(Answer::Datastore(report)) => Some(report),
+                    Ok(PeerAnswer::Datastore(report)) => Some(report),
                     _ => None,
                 },
             }
@@ -104,14 +104,17 @@ impl Operator {
     /// Recovers as decided: first creates the new cluster, then fences the others.
     /// Returns the members that could not be fenced; they are fenced when they are
     /// heard from again.
-    pub async fn recover(&self, decision: &Decision) -> Result<Vec<NodeName>, OperatorError> {
+    pub async fn recover(
+        &self,
+        decision: &RecoveryDecision,
+    ) -> Result<Vec<NodeName>, OperatorError> {
         let epoch = decision.epoch;
         let by_name = |name: &NodeName| self.members.iter().find(|member| member.name == *name);
         let mut endpoints = Vec::new();
         if let Some(chosen) = by_name(&decision.from) {
-            let question = Question::Recover { epoch };
+            let question = PeerQuestion::Recover { epoch };
             let answer = self.ask(chosen, &question, RECOVERY).await?;
-            if let Answer::Done { endpoint } = answer {
+            if let PeerAnswer::Done { endpoint } = answer {
                 endpoints.extend(endpoint);
             }
         }
@@ -121,7 +124,7 @@ impl Operator {
                 continue;
             };
             let endpoints = endpoints.clone();
-            let fence = Question::Fence { epoch, endpoints };
+            let fence = PeerQuestion::Fence { epoch, endpoints };
             if self.ask(member, &fence, PATIENCE).await.is_err() {
                 unfenced.push(name.clone());
             }

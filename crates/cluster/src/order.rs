@@ -15,7 +15,7 @@ pub enum ClusterState {
 
 /// One datastore on one server, from its first start to its retirement.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Order {
+pub struct DatastoreOrder {
     /// The name of the data directory. A new order never finds old data.
     pub generation: String,
     /// The id on etcd's list; unknown before the very first start.
@@ -32,7 +32,7 @@ pub struct Order {
     pub restart: u64,
 }
 
-impl Order {
+impl DatastoreOrder {
     /// Creates the order of the first datastore of a new cluster, or of a new epoch.
     pub fn first(
         cluster: &str,

@@ -13,16 +13,16 @@ use std::path::Path;
 use bunraku_files::FileError;
 use bunraku_model::NodeName;
 
-use crate::datastore::{self, Admin, Order, Program, SnapshotError};
-use crate::directory::{Directory, DirectoryError, Me};
-use crate::transport::{DatastoreReport, Progress};
+use crate::datastore::{self, Admin, DatastoreOrder, Program, SnapshotError};
+use crate::directory::{Directory, DirectoryError, LocalMember};
+use crate::transport::{DataProgress, DatastoreReport};
 
 /// The reason why nothing was recovered.
 #[derive(Debug, thiserror::Error)]
 pub enum RecoverError {
-    #[error("the data could not be taken over")]
+    #[error("cannot restore the data")]
     Snapshot(#[from] SnapshotError),
-    #[error("what this member knows could not be written")]
+    #[error("cannot write this member's state")]
     Directory(#[from] DirectoryError),
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn tell(error: &dyn std::error::Error) -> String {
 
 /// The result of asking a server about its datastore.
 #[derive(Clone, Debug)]
-pub struct Heard {
+pub struct DatastoreAnswer {
     pub name: NodeName,
     pub peer_url: String,
     /// `None` if the server does not answer.
@@ -48,39 +48,42 @@ pub struct Heard {
 
 /// The reason why recovery is refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Refusal {
-    #[error("a majority of the datastores lives: there is nothing to recover")]
+pub enum RecoveryRefusal {
+    #[error("a majority of the datastores is running: there is nothing to recover")]
     MajorityLives,
-    #[error("no datastore answers: nothing is left to recover from but a snapshot")]
+    #[error("no datastore answers: only a snapshot can be recovered")]
     NobodyLeft,
-    #[error("{} may live where this server cannot see: {}", if .0.len() == 1 { "one datastore" } else { "datastores" }, .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
+    #[error("{} may still be running but unreachable from this server: {}", if .0.len() == 1 { "one datastore" } else { "datastores" }, .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
     MayLive(Vec<NodeName>),
 }
 
 /// The consequences of recovering now.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Decision {
+pub struct RecoveryDecision {
     /// The most advanced of those that answer.
     pub from: NodeName,
-    pub progress: Progress,
+    pub progress: DataProgress,
     pub epoch: u64,
     /// The others that answer, and their progress. Their data is set aside.
-    pub fenced: Vec<(NodeName, Option<Progress>)>,
+    pub fenced: Vec<(NodeName, Option<DataProgress>)>,
     /// The servers that do not answer. Data that only they had is lost.
     pub lost: Vec<NodeName>,
 }
 
 /// Decides whether to recover, and from which server. `gone` are the servers that
 /// the operator declares permanently lost.
-pub fn decide(heard: &[Heard], gone: &[NodeName]) -> Result<Decision, Refusal> {
+pub fn decide(
+    heard: &[DatastoreAnswer],
+    gone: &[NodeName],
+) -> Result<RecoveryDecision, RecoveryRefusal> {
     let reports = || heard.iter().filter_map(|one| one.report.as_ref());
     let best = reports()
         .filter(|report| report.ordered)
         .filter_map(|report| Some((report.epoch, report.progress?, report)))
         .max_by_key(|(epoch, progress, _)| (*epoch, *progress))
-        .ok_or(Refusal::NobodyLeft)?;
+        .ok_or(RecoveryRefusal::NobodyLeft)?;
     let (epoch, progress, chosen) = best;
-    let is_voter = |one: &&Heard| chosen.voters.contains(&one.peer_url);
+    let is_voter = |one: &&DatastoreAnswer| chosen.voters.contains(&one.peer_url);
     let answering = heard.iter().filter(is_voter).filter(|one| {
         let report = one.report.as_ref();
         report.is_some_and(|report| report.epoch == epoch && report.progress.is_some())
@@ -88,7 +91,7 @@ pub fn decide(heard: &[Heard], gone: &[NodeName]) -> Result<Decision, Refusal> {
     let answering = answering.count();
     let majority = chosen.voters.len() / 2 + 1;
     if progress.has_leader || answering >= majority {
-        return Err(Refusal::MajorityLives);
+        return Err(RecoveryRefusal::MajorityLives);
     }
     let silent: Vec<NodeName> = heard
         .iter()
@@ -102,9 +105,9 @@ pub fn decide(heard: &[Heard], gone: &[NodeName]) -> Result<Decision, Refusal> {
         .cloned()
         .collect();
     if !unnamed.is_empty() {
-        return Err(Refusal::MayLive(unnamed));
+        return Err(RecoveryRefusal::MayLive(unnamed));
     }
-    Ok(Decision {
+    Ok(RecoveryDecision {
         from: chosen.name.clone(),
         progress,
         epoch: reports().map(|report| report.epoch).max().unwrap_or(epoch) + 1,
@@ -119,7 +122,7 @@ pub fn decide(heard: &[Heard], gone: &[NodeName]) -> Result<Decision, Refusal> {
 /// Creates a new epoch from this server's own data. It takes effect when this process restarts.
 pub async fn from_own_data(
     directory: &Directory,
-    me: &Me,
+    me: &LocalMember,
     program: &Program,
     (admin, own): (&Admin, &str),
     epoch: u64,
@@ -135,14 +138,14 @@ pub async fn from_own_data(
 /// Creates a new epoch from a snapshot, for the next start of this server.
 pub async fn from_snapshot(
     directory: &Directory,
-    me: &Me,
+    me: &LocalMember,
     program: &Program,
     snapshot: &Path,
     epoch: u64,
 ) -> Result<(), RecoverError> {
     let generation = uuid::Uuid::new_v4().to_string();
     let name = &me.record.name;
-    let order = Order::first(&me.cluster, epoch, name, &me.record.peer_url, generation);
+    let order = DatastoreOrder::first(&me.cluster, epoch, name, &me.record.peer_url, generation);
     datastore::restore(program, directory, snapshot, &order).await?;
     let mut known = directory.known()?;
     known.endpoints = vec![me.record.client_url.clone()];

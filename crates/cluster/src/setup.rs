@@ -4,8 +4,8 @@ use bunraku_model::NodeName;
 use bunraku_wire::api::cluster::{ClusterWelcome, JoiningServer, MemberRecord};
 use jiff::Timestamp;
 
-use crate::datastore::Order;
-use crate::directory::{Directory, DirectoryError, Known, Me};
+use crate::datastore::DatastoreOrder;
+use crate::directory::{Directory, DirectoryError, KnownPeers, LocalMember};
 
 /// The addresses of a server that becomes a member.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -26,18 +26,18 @@ pub struct NewMember {
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
     #[error(
-        "{0} datastores survive the loss of no more servers than {fewer}, and there is one more to lose: use 1, 3 or 5", fewer = .0 - 1
+        "{0} datastores tolerate no more failures than {fewer}: use 1, 3 or 5", fewer = .0 - 1
     )]
     Even(usize),
-    #[error("there is at least one datastore")]
+    #[error("there must be at least one datastore")]
     NoDatastore,
     #[error("more than 7 datastores only make writes slower: use 3 or 5")]
     TooMany,
-    #[error("the first server keeps the data: it has to be eligible")]
+    #[error("the first server stores the data: it must be eligible")]
     NotEligible,
-    #[error("`{0}` is a member already, and this is another server")]
+    #[error("another server named `{0}` is already a member")]
     NameTaken(NodeName),
-    #[error("the member's directory cannot be used")]
+    #[error("cannot use the member's directory")]
     Directory(#[from] DirectoryError),
 }
 
@@ -54,9 +54,10 @@ pub fn check_datastores(count: usize) -> Result<(), SetupError> {
 
 impl NewMember {
     fn host_port(&self, port: u16) -> String {
-        match self.host.contains(':') {
-            true => format!("[{}]:{port}", self.host),
-            false => format!("{}:{port}", self.host),
+        if self.host.contains(':') {
+            format!("[{}]:{port}", self.host)
+        } else {
+            format!("{}:{port}", self.host)
         }
     }
 
@@ -93,26 +94,26 @@ pub fn init(
     new: &NewMember,
     datastores: usize,
     now: Timestamp,
-) -> Result<Me, SetupError> {
+) -> Result<LocalMember, SetupError> {
     check_datastores(datastores)?;
     if !new.eligible {
         return Err(SetupError::NotEligible);
     }
-    let me = Me {
+    let me = LocalMember {
         cluster: uuid::Uuid::new_v4().to_string(),
         datastores: Some(datastores),
         record: new.record(now),
     };
     let epoch = 1;
     let generation = uuid::Uuid::new_v4().to_string();
-    let order = Order::first(
+    let order = DatastoreOrder::first(
         &me.cluster,
         epoch,
         &new.name,
         &me.record.peer_url,
         generation,
     );
-    let known = Known {
+    let known = KnownPeers {
         members: vec![me.record.clone()],
         endpoints: vec![me.record.client_url.clone()],
     };
@@ -126,7 +127,7 @@ pub fn join(
     new: &NewMember,
     welcome: &ClusterWelcome,
     now: Timestamp,
-) -> Result<Me, SetupError> {
+) -> Result<LocalMember, SetupError> {
     let record = new.record(now);
     let taken = welcome
         .members
@@ -135,12 +136,12 @@ pub fn join(
     if taken {
         return Err(SetupError::NameTaken(new.name.clone()));
     }
-    let me = Me {
+    let me = LocalMember {
         cluster: welcome.cluster.clone(),
         datastores: None,
         record,
     };
-    let known = Known {
+    let known = KnownPeers {
         members: welcome.members.clone(),
         endpoints: welcome.endpoints.clone(),
     };
@@ -158,7 +159,7 @@ mod tests {
         let refused = check_datastores(2).expect_err("two is refused");
         assert_eq!(
             refused.to_string(),
-            "2 datastores survive the loss of no more servers than 1, and there is one more to lose: use 1, 3 or 5"
+            "2 datastores tolerate no more failures than 1: use 1, 3 or 5"
         );
         for fine in [1, 3, 5, 7] {
             check_datastores(fine).expect("an odd number");

@@ -19,7 +19,7 @@ fn ends(server: &Server) -> Timestamp {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn certificates_are_renewed_while_writes_go_on_and_no_datastore_is_restarted() {
+async fn certificates_are_renewed_during_writes_without_restarting_a_datastore() {
     let cluster = Cluster::start_with(3, 3, &[LIFETIME]).await;
     let store = cluster.store().await;
     let pids: Vec<Pid> = cluster.servers.iter().map(Server::datastore_pid).collect();

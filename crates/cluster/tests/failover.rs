@@ -5,7 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bunraku_cluster::failover::{
-    Action, Datastore, Limits, Liveness, Next, Plan, Programs, Seen, Server, Waiting, next, target,
+    Action, Datastore, DatastorePlan, FailoverInput, Limits, Liveness, NextStep, Programs, Server,
+    WaitReason, next, target,
 };
 use bunraku_model::NodeName;
 use jiff::{SignedDuration, Timestamp};
@@ -43,7 +44,7 @@ struct World {
     servers: Vec<Machine>,
     members: BTreeMap<u64, EtcdEntry>,
     next_id: u64,
-    plan: Plan,
+    plan: DatastorePlan,
     limits: Limits,
     removals: usize,
 }
@@ -71,7 +72,7 @@ impl World {
                 })
                 .collect(),
             next_id: 100,
-            plan: Plan::default(),
+            plan: DatastorePlan::default(),
             limits: Limits::default(),
             removals: 0,
         }
@@ -96,7 +97,7 @@ impl World {
         self.healthy_voters() > self.voters() / 2
     }
 
-    fn seen(&self) -> Seen {
+    fn seen(&self) -> FailoverInput {
         let servers = self
             .servers
             .iter()
@@ -123,7 +124,7 @@ impl World {
             healthy: self.healthy(*id),
             failing_since: self.servers[entry.server].broken,
         });
-        Seen {
+        FailoverInput {
             wanted: self.wanted,
             servers: servers.collect(),
             datastores: datastores.collect(),
@@ -182,14 +183,14 @@ impl World {
         }
     }
 
-    fn step(&mut self, performed: bool) -> Next {
+    fn step(&mut self, performed: bool) -> NextStep {
         let next = next(&self.plan, &self.seen(), &self.limits, self.now);
         match &next {
             // Interrupted before it was done: nothing happened, another server looks again.
             _ if !performed => {}
-            Next::Store(plan) => self.plan = plan.clone(),
-            Next::Act(action) => self.perform(action),
-            Next::Wait(_) => {}
+            NextStep::Store(plan) => self.plan = plan.clone(),
+            NextStep::Act(action) => self.perform(action),
+            NextStep::Wait(_) => {}
         }
         next
     }
@@ -206,12 +207,12 @@ impl World {
     }
 
     /// Runs until nothing is left to do.
-    fn settle(&mut self) -> Waiting {
-        let mut last = Waiting::Content;
+    fn settle(&mut self) -> WaitReason {
+        let mut last = WaitReason::Content;
         for _ in 0..200 {
             match self.step(true) {
-                Next::Wait(Waiting::Content) => return Waiting::Content,
-                Next::Wait(waiting) => {
+                NextStep::Wait(WaitReason::Content) => return WaitReason::Content,
+                NextStep::Wait(waiting) => {
                     last = waiting;
                     self.pass(11);
                 }
@@ -231,9 +232,9 @@ impl World {
 fn a_dead_datastore_is_replaced_after_the_grace_time_and_not_before() {
     let mut world = World::new(5, 3, 3);
     world.set(1, false);
-    assert_eq!(world.step(true), Next::Wait(Waiting::Grace(name(1))));
+    assert_eq!(world.step(true), NextStep::Wait(WaitReason::Grace(name(1))));
     world.pass(61);
-    assert_eq!(world.settle(), Waiting::Content);
+    assert_eq!(world.settle(), WaitReason::Content);
     assert_eq!(world.datastore_servers(), [0, 2, 3].into());
     assert_eq!(world.servers[1].ordered, None, "it never runs its old data");
 }
@@ -243,9 +244,9 @@ fn a_reboot_within_the_grace_time_changes_nothing() {
     let mut world = World::new(5, 3, 3);
     world.set(1, false);
     world.pass(30);
-    assert_eq!(world.step(true), Next::Wait(Waiting::Grace(name(1))));
+    assert_eq!(world.step(true), NextStep::Wait(WaitReason::Grace(name(1))));
     world.set(1, true);
-    assert_eq!(world.settle(), Waiting::Content);
+    assert_eq!(world.settle(), WaitReason::Content);
     assert_eq!(world.removals, 0);
 }
 
@@ -254,20 +255,20 @@ fn one_that_returns_before_it_was_removed_stays() {
     let mut world = World::new(5, 3, 3);
     world.set(1, false);
     world.pass(61);
-    assert!(matches!(world.step(true), Next::Store(_)));
+    assert!(matches!(world.step(true), NextStep::Store(_)));
     world.set(1, true);
-    assert_eq!(world.settle(), Waiting::Content);
+    assert_eq!(world.settle(), WaitReason::Content);
     assert_eq!(world.removals, 0);
 }
 
 #[test]
-fn nothing_is_removed_when_nobody_can_take_its_place() {
+fn no_datastore_is_removed_without_a_replacement() {
     let mut world = World::new(3, 3, 3);
     world.set(1, false);
     world.pass(61);
     assert_eq!(
         world.step(true),
-        Next::Wait(Waiting::NoReplacement(name(1)))
+        NextStep::Wait(WaitReason::NoReplacement(name(1)))
     );
     assert_eq!(world.removals, 0);
 }
@@ -278,19 +279,19 @@ fn without_a_majority_nothing_is_done() {
     world.set(0, false);
     world.set(1, false);
     world.pass(600);
-    assert_eq!(world.step(true), Next::Wait(Waiting::NoMajority));
+    assert_eq!(world.step(true), NextStep::Wait(WaitReason::NoMajority));
 }
 
 #[test]
-fn whoever_has_a_vote_is_not_told_to_keep_no_data_whatever_its_order_says() {
+fn a_voter_is_never_told_to_remove_its_data() {
     // After a recovery the list is new, and the documents in the store are old.
     let mut seen = World::new(3, 1, 3).seen();
     seen.servers[0].ordered = Some(77);
     let now = Timestamp::from_second(1_800_000_000).expect("a time");
     assert_eq!(seen.to_retire(), None);
-    let next = next(&Plan::default(), &seen, &Limits::default(), now);
+    let next = next(&DatastorePlan::default(), &seen, &Limits::default(), now);
     assert!(
-        !matches!(next, Next::Act(Action::Retire { .. })),
+        !matches!(next, NextStep::Act(Action::Retire { .. })),
         "{next:?}"
     );
     seen.datastores[0].peer_url = peer_url(9);
@@ -303,7 +304,7 @@ fn two_of_five_that_die_together_are_replaced_one_after_the_other() {
     world.set(0, false);
     world.set(1, false);
     world.pass(61);
-    assert_eq!(world.settle(), Waiting::Content);
+    assert_eq!(world.settle(), WaitReason::Content);
     assert_eq!(world.datastore_servers(), [2, 3, 4, 5, 6].into());
 }
 
@@ -317,11 +318,11 @@ fn a_second_one_that_is_lost_in_the_middle_of_a_change_is_replaced_before_it_end
     world.pass(35);
     assert_eq!(
         world.step(true),
-        Next::Wait(Waiting::NoReplacement(name(2)))
+        NextStep::Wait(WaitReason::NoReplacement(name(2)))
     );
     world.set(2, true);
     world.servers[2].broken = Some(world.now - SignedDuration::from_secs(65));
-    assert_eq!(world.settle(), Waiting::Content);
+    assert_eq!(world.settle(), WaitReason::Content);
     assert_eq!(world.datastore_servers(), [0, 1, 2, 3, 4].into());
     assert_eq!(world.removals, 2);
 }
@@ -342,10 +343,10 @@ fn a_drained_server_keeps_its_role_until_another_has_it() {
 #[test]
 fn one_server_grows_to_three_when_two_more_are_there_and_not_to_two() {
     let mut world = World::new(2, 1, 3);
-    assert_eq!(world.settle(), Waiting::Content);
+    assert_eq!(world.settle(), WaitReason::Content);
     assert_eq!(world.voters(), 1);
     let mut world = World::new(3, 1, 3);
-    assert_eq!(world.settle(), Waiting::Content);
+    assert_eq!(world.settle(), WaitReason::Content);
     assert_eq!(world.voters(), 3);
 }
 
@@ -359,7 +360,7 @@ fn too_many_changes_in_an_hour_stop_by_themselves() {
         let victim = *role.choose(&mut random).expect("there are datastores");
         world.set(victim, false);
         world.pass(61);
-        stopped |= matches!(world.settle(), Waiting::TooMany(12));
+        stopped |= matches!(world.settle(), WaitReason::TooMany(12));
         world.set(victim, true);
         world.settle();
     }
@@ -372,19 +373,19 @@ fn a_datastore_that_fails_on_a_living_server_is_replaced_too() {
     let mut seen = world.seen();
     seen.datastores[1].healthy = false;
     seen.datastores[1].failing_since = Some(world.now - SignedDuration::from_secs(90));
-    let Next::Store(plan) = next(&world.plan, &seen, &world.limits, world.now) else {
+    let NextStep::Store(plan) = next(&world.plan, &seen, &world.limits, world.now) else {
         panic!("nothing was decided");
     };
     assert_eq!(plan.current.expect("a change").into, name(3));
 }
 
 #[test]
-fn a_broken_datastore_begins_anew_where_it_is_when_there_is_no_other_place() {
+fn a_broken_datastore_is_rebuilt_in_place_if_no_other_member_is_eligible() {
     let mut world = World::new(3, 3, 3);
     world.servers[1].broken = Some(world.now);
-    assert_eq!(world.step(true), Next::Wait(Waiting::Grace(name(1))));
+    assert_eq!(world.step(true), NextStep::Wait(WaitReason::Grace(name(1))));
     world.pass(61);
-    assert_eq!(world.settle(), Waiting::Content);
+    assert_eq!(world.settle(), WaitReason::Content);
     assert_eq!(world.datastore_servers(), [0, 1, 2].into());
     assert_eq!(world.removals, 1);
     assert!(world.servers[1].ordered > Some(99), "a new one");
@@ -435,7 +436,7 @@ proptest! {
             world.servers[number].draining = false;
         }
         world.pass(4000);
-        prop_assert_eq!(world.settle(), Waiting::Content);
+        prop_assert_eq!(world.settle(), WaitReason::Content);
         prop_assert!(world.voters() >= target(wanted, servers));
         prop_assert_eq!(world.healthy_voters(), world.voters());
         let roles = world.servers.iter().filter(|server| server.ordered.is_some()).count();
@@ -452,7 +453,7 @@ proptest! {
         for step in 0..12 {
             world.step(step != cut);
         }
-        prop_assert_eq!(world.settle(), Waiting::Content);
+        prop_assert_eq!(world.settle(), WaitReason::Content);
         prop_assert_eq!(world.datastore_servers(), BTreeSet::from([0, 1, 3]));
         prop_assert_eq!(world.removals, 1);
     }

@@ -262,7 +262,7 @@ fn deaths_of_others(seed: u64, guard: bool) -> usize {
 }
 
 #[test]
-fn a_member_that_runs_every_two_seconds_kills_nobody_and_lives() {
+fn a_member_that_runs_every_two_seconds_stays_alive_and_declares_none_dead() {
     for seed in 0..8 {
         let deaths = deaths_with_a_starved_member(seed, true, 1500..2600);
         assert!(deaths.is_empty(), "seed {seed}: {deaths:?}");
@@ -270,7 +270,7 @@ fn a_member_that_runs_every_two_seconds_kills_nobody_and_lives() {
 }
 
 #[test]
-fn a_member_that_hardly_runs_at_all_kills_nobody_else() {
+fn a_member_that_hardly_runs_declares_none_dead() {
     for seed in 0..8 {
         assert_eq!(deaths_of_others(seed, true), 0, "seed {seed}");
     }
@@ -286,7 +286,7 @@ fn without_the_guard_a_member_that_hardly_runs_kills_others() {
 }
 
 #[test]
-fn a_lossy_network_kills_nobody() {
+fn a_lossy_network_makes_no_member_dead() {
     for seed in 0..10 {
         let mut fleet = Fleet::new(5, seed, SwimOptions::default());
         fleet.loss = 0.15;
@@ -296,7 +296,7 @@ fn a_lossy_network_kills_nobody() {
 }
 
 #[test]
-fn a_link_that_is_dead_in_one_direction_kills_nobody() {
+fn a_link_that_is_dead_in_one_direction_makes_no_member_dead() {
     for seed in 0..10 {
         let mut fleet = Fleet::new(4, seed, SwimOptions::default());
         fleet.run(seconds(5));
@@ -333,7 +333,7 @@ fn both_sides_of_a_partition_find_each_other_again() {
 }
 
 #[test]
-fn who_said_that_a_member_is_dead_is_known() {
+fn the_reporter_of_a_dead_member_is_known() {
     let mut fleet = Fleet::new(3, 1, SwimOptions::default());
     fleet.run(seconds(10));
     fleet.crash(2);

@@ -1,7 +1,7 @@
 //! Tests the decision whether to recover, based on the members' answers.
 
-use bunraku_cluster::recover::{Heard, Refusal, decide};
-use bunraku_cluster::transport::{DatastoreReport, Progress};
+use bunraku_cluster::recover::{DatastoreAnswer, RecoveryRefusal, decide};
+use bunraku_cluster::transport::{DataProgress, DatastoreReport};
 use bunraku_model::NodeName;
 
 fn name(number: usize) -> NodeName {
@@ -13,14 +13,14 @@ fn url(number: usize) -> String {
 }
 
 /// A datastore of three that answers, at this index.
-fn heard(number: usize, index: Option<u64>, has_leader: bool) -> Heard {
-    let progress = index.map(|raft_index| Progress {
+fn heard(number: usize, index: Option<u64>, has_leader: bool) -> DatastoreAnswer {
+    let progress = index.map(|raft_index| DataProgress {
         raft_term: 3,
         raft_index,
         revision: 1,
         has_leader,
     });
-    Heard {
+    DatastoreAnswer {
         name: name(number),
         peer_url: url(number),
         report: Some(DatastoreReport {
@@ -33,8 +33,8 @@ fn heard(number: usize, index: Option<u64>, has_leader: bool) -> Heard {
     }
 }
 
-fn silent(number: usize) -> Heard {
-    Heard {
+fn silent(number: usize) -> DatastoreAnswer {
+    DatastoreAnswer {
         name: name(number),
         peer_url: url(number),
         report: None,
@@ -44,28 +44,34 @@ fn silent(number: usize) -> Heard {
 #[test]
 fn a_majority_that_lives_is_never_recovered_from() {
     let all = [heard(0, Some(9), true), heard(1, Some(9), true), silent(2)];
-    assert_eq!(decide(&all, &[name(2)]), Err(Refusal::MajorityLives));
+    assert_eq!(
+        decide(&all, &[name(2)]),
+        Err(RecoveryRefusal::MajorityLives)
+    );
     // Two that answer are a majority, even if they have not elected a leader yet.
     let all = [
         heard(0, Some(9), false),
         heard(1, Some(9), false),
         silent(2),
     ];
-    assert_eq!(decide(&all, &[name(2)]), Err(Refusal::MajorityLives));
+    assert_eq!(
+        decide(&all, &[name(2)]),
+        Err(RecoveryRefusal::MajorityLives)
+    );
     // This one has a leader: the others are alive where we cannot see them.
     let all = [heard(0, Some(9), true), silent(1), silent(2)];
     assert_eq!(
         decide(&all, &[name(1), name(2)]),
-        Err(Refusal::MajorityLives)
+        Err(RecoveryRefusal::MajorityLives)
     );
 }
 
 #[test]
-fn those_that_nobody_hears_must_be_named() {
+fn unreachable_datastores_must_be_named() {
     let all = [heard(0, Some(9), false), silent(1), silent(2)];
     assert_eq!(
         decide(&all, &[name(1)]),
-        Err(Refusal::MayLive(vec![name(2)]))
+        Err(RecoveryRefusal::MayLive(vec![name(2)]))
     );
     let decision = decide(&all, &[name(1), name(2)]).expect("all are named");
     assert_eq!(decision.from, name(0));
@@ -75,14 +81,14 @@ fn those_that_nobody_hears_must_be_named() {
 
 #[test]
 fn the_most_advanced_survivor_is_taken_and_the_others_are_fenced() {
-    let mut all: Vec<Heard> = (0..5).map(|number| heard(number, None, false)).collect();
+    let mut all: Vec<DatastoreAnswer> = (0..5).map(|number| heard(number, None, false)).collect();
     for one in &mut all {
         let report = one.report.as_mut().expect("it answers");
         report.voters = (0..5).map(url).collect();
     }
-    let progress = |one: &mut Heard, raft_index| {
+    let progress = |one: &mut DatastoreAnswer, raft_index| {
         let report = one.report.as_mut().expect("it answers");
-        report.progress = Some(Progress {
+        report.progress = Some(DataProgress {
             raft_term: 3,
             raft_index,
             revision: 1,
@@ -105,10 +111,10 @@ fn the_most_advanced_survivor_is_taken_and_the_others_are_fenced() {
 
 #[test]
 fn one_that_stood_for_election_in_vain_is_not_taken_for_the_most_advanced() {
-    let mut all: Vec<Heard> = (0..5).map(|number| heard(number, None, false)).collect();
+    let mut all: Vec<DatastoreAnswer> = (0..5).map(|number| heard(number, None, false)).collect();
     for (number, (raft_term, raft_index)) in [(1, (41, 100)), (3, (3, 1080))] {
         let report = all[number].report.as_mut().expect("it answers");
-        report.progress = Some(Progress {
+        report.progress = Some(DataProgress {
             raft_term,
             raft_index,
             revision: 1,
@@ -128,5 +134,5 @@ fn one_that_stood_for_election_in_vain_is_not_taken_for_the_most_advanced() {
 #[test]
 fn nothing_can_be_made_from_nothing() {
     let all = [silent(0), silent(1), silent(2)];
-    assert_eq!(decide(&all, &[]), Err(Refusal::NobodyLeft));
+    assert_eq!(decide(&all, &[]), Err(RecoveryRefusal::NobodyLeft));
 }

@@ -2,12 +2,12 @@
 
 use crate::support::Cluster;
 use bunraku_cluster::operator::Operator;
-use bunraku_cluster::recover::{Refusal, decide};
+use bunraku_cluster::recover::{RecoveryRefusal, decide};
 use bunraku_store::Transaction;
 use bunraku_testkit::{appears, eventually};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_survivor_of_three_starts_anew_and_old_data_never_joins_it() {
+async fn the_survivor_of_three_recovers_and_old_data_never_joins_it() {
     let mut cluster = Cluster::start(3, 3).await;
     let store = cluster.store().await;
     for number in 0..20 {
@@ -17,7 +17,7 @@ async fn the_survivor_of_three_starts_anew_and_old_data_never_joins_it() {
     let operator = Operator::of(&cluster.servers[0].directory()).expect("it can ask");
     let names: Vec<_> = cluster.servers.iter().map(|it| it.name.clone()).collect();
     let refused = decide(&operator.hear_all().await, &names);
-    assert_eq!(refused, Err(Refusal::MajorityLives));
+    assert_eq!(refused, Err(RecoveryRefusal::MajorityLives));
 
     cluster.servers[1].kill();
     cluster.servers[2].kill();
@@ -25,7 +25,7 @@ async fn the_survivor_of_three_starts_anew_and_old_data_never_joins_it() {
         let heard = operator.hear_all().await;
         let unnamed = decide(&heard, &[]);
         let decision = decide(&heard, &names[1..]).ok()?;
-        let missing = Refusal::MayLive(names[1..].to_vec());
+        let missing = RecoveryRefusal::MayLive(names[1..].to_vec());
         assert_eq!(unnamed, Err(missing), "without naming those that are gone");
         Some(decision)
     })

@@ -9,7 +9,7 @@ use bunraku_wire::api::cluster::{RemovedMember, keys};
 use jiff::Timestamp;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_removed_server_that_returns_ends_and_is_no_member() {
+async fn a_removed_server_that_returns_exits_and_is_not_a_member() {
     let mut cluster = Cluster::start(2, 1).await;
     let name = cluster.servers[1].name.clone();
     cluster.servers[1].kill();
@@ -48,7 +48,12 @@ async fn a_datastore_with_a_vote_keeps_its_data_when_its_order_is_gone() {
     store.commit(put).await.expect("written");
     let lost = Transaction::new().delete(keys::order(&server.name));
     store.commit(lost).await.expect("deleted");
-    eventually(async || server.log().contains("has a vote: its data stays")).await;
+    eventually(async || {
+        server
+            .log()
+            .contains("is a voter without an order; keeping its data")
+    })
+    .await;
     let order = server.directory().order().expect("readable");
     assert!(order.is_some(), "it still runs what it was told to");
     let kept = store.get("test/kept").await.expect("it answers");

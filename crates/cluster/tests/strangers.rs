@@ -8,7 +8,7 @@ use crate::support::{Cluster, Server};
 use bunraku_cluster::datastore::{Admin, Program, Snapshots, verify};
 use bunraku_cluster::directory::Directory;
 use bunraku_cluster::identity::MemberTls;
-use bunraku_cluster::transport::{Answer, Dialer, Question, ask};
+use bunraku_cluster::transport::{Dialer, PeerAnswer, PeerQuestion, ask};
 use bunraku_store::Transaction;
 use bunraku_wire::ReloadableClientTls;
 use jiff::Timestamp;
@@ -22,7 +22,7 @@ fn stranger(server: &Server, place: &tempfile::TempDir) -> MemberTls {
         .expect("a certificate of another authority")
 }
 
-async fn sight(server: &Server, tls: &MemberTls, cluster: &str) -> Option<Answer> {
+async fn sight(server: &Server, tls: &MemberTls, cluster: &str) -> Option<PeerAnswer> {
     let dialer = Dialer {
         tls: ReloadableClientTls::new(&tls.client()).expect("TLS"),
         cluster: cluster.to_owned(),
@@ -30,9 +30,15 @@ async fn sight(server: &Server, tls: &MemberTls, cluster: &str) -> Option<Answer
     };
     let patience = Duration::from_secs(10);
     let address = &server.record.member_address;
-    ask(&dialer, &server.name, address, &Question::Sight, patience)
-        .await
-        .ok()
+    ask(
+        &dialer,
+        &server.name,
+        address,
+        &PeerQuestion::Sight,
+        patience,
+    )
+    .await
+    .ok()
 }
 
 #[tokio::test(flavor = "multi_thread")]

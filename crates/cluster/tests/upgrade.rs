@@ -77,7 +77,7 @@ fn copy_of_etcd(place: &Path) -> PathBuf {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_new_etcd_is_started_on_one_datastore_after_the_other_while_writes_go_on() {
+async fn a_new_etcd_is_rolled_out_one_datastore_at_a_time_during_writes() {
     let place = tempfile::tempdir().expect("a directory");
     let etcd = copy_of_etcd(place.path());
     let setting = format!("etcd={}", etcd.display());
@@ -100,8 +100,8 @@ async fn a_new_etcd_is_started_on_one_datastore_after_the_other_while_writes_go_
     let events = cluster.events().await;
     let steps = events.iter().filter_map(|event| {
         [
-            "decided: the datastore",
-            "was told to start its datastore anew",
+            "planned: restart the datastore",
+            "datastore restart requested",
             "done: the datastore of",
         ]
         .into_iter()
@@ -118,7 +118,7 @@ async fn a_new_etcd_is_started_on_one_datastore_after_the_other_while_writes_go_
     let leaps = "#!/bin/sh\n[ \"$1\" = --version ] && echo 'etcd Version: 3.9.0' && exit\n\
                  exec /usr/bin/etcd \"$@\"\n";
     install(&etcd, leaps);
-    let waits = "etcd 3.9.0 is installed on `server-2` and not started";
+    let waits = "etcd 3.9.0 is installed on server-2 but not started";
     let after = until_said(&cluster, waits, 1).await;
     let same = pids
         .iter()

@@ -1,7 +1,8 @@
 //! Tests the decision whether a datastore is restarted for a new etcd.
 
 use bunraku_cluster::failover::{
-    Action, Datastore, Limits, Liveness, Next, Plan, Program, Programs, Seen, Server, Waiting, next,
+    Action, Datastore, DatastorePlan, FailoverInput, Limits, Liveness, NextStep, Program, Programs,
+    Server, WaitReason, next,
 };
 use bunraku_model::NodeName;
 use jiff::{SignedDuration, Timestamp};
@@ -22,7 +23,7 @@ fn etcd(version: &str) -> Option<Program> {
 }
 
 /// Datastores that run one etcd while another one is installed.
-fn seen(count: usize, running: &str, installed: &str) -> Seen {
+fn seen(count: usize, running: &str, installed: &str) -> FailoverInput {
     let url = |number| format!("https://10.0.0.{number}:8153");
     let servers = (0..count).map(|number| Server {
         name: name(number),
@@ -45,36 +46,36 @@ fn seen(count: usize, running: &str, installed: &str) -> Seen {
         healthy: true,
         failing_since: None,
     });
-    Seen {
+    FailoverInput {
         wanted: count,
         servers: servers.collect(),
         datastores: datastores.collect(),
     }
 }
 
-fn decide(plan: &Plan, seen: &Seen, at: Timestamp) -> Next {
+fn decide(plan: &DatastorePlan, seen: &FailoverInput, at: Timestamp) -> NextStep {
     next(plan, seen, &Limits::default(), at)
 }
 
 /// Returns the plan that is stored now.
-fn stored(plan: &Plan, seen: &Seen, at: Timestamp) -> Plan {
+fn stored(plan: &DatastorePlan, seen: &FailoverInput, at: Timestamp) -> DatastorePlan {
     match decide(plan, seen, at) {
-        Next::Store(plan) => plan,
+        NextStep::Store(plan) => plan,
         other => panic!("no plan: {other:?}"),
     }
 }
 
-fn why(seen: &Seen) -> String {
-    match decide(&Plan::default(), seen, now()) {
-        Next::Wait(Waiting::Upgrade { why, .. }) => why,
+fn why(seen: &FailoverInput) -> String {
+    match decide(&DatastorePlan::default(), seen, now()) {
+        NextStep::Wait(WaitReason::Upgrade { why, .. }) => why,
         other => panic!("it does not wait: {other:?}"),
     }
 }
 
 #[test]
-fn datastores_are_started_anew_one_after_the_other_with_a_pause() {
+fn datastores_are_restarted_one_at_a_time_with_a_pause() {
     let mut seen = seen(3, "3.4.23", "3.5.9");
-    let mut plan = Plan::default();
+    let mut plan = DatastorePlan::default();
     let mut at = now();
     for number in 0..3 {
         plan = stored(&plan, &seen, at);
@@ -84,11 +85,11 @@ fn datastores_are_started_anew_one_after_the_other_with_a_pause() {
             server: name(number),
             number: change.number,
         };
-        assert_eq!(decide(&plan, &seen, at), Next::Act(restart));
+        assert_eq!(decide(&plan, &seen, at), NextStep::Act(restart));
         seen.servers[number].restart = change.number;
         seen.datastores[number].healthy = false;
         seen.servers[number].programs.running = None;
-        let waits = Next::Wait(Waiting::Starting(name(number)));
+        let waits = NextStep::Wait(WaitReason::Starting(name(number)));
         assert_eq!(decide(&plan, &seen, at), waits);
         // It runs, but does not answer yet.
         seen.servers[number].programs.running = etcd("3.5.9");
@@ -97,55 +98,69 @@ fn datastores_are_started_anew_one_after_the_other_with_a_pause() {
         plan = stored(&plan, &seen, at);
         assert_eq!(plan.current, None);
         if number < 2 {
-            assert_eq!(decide(&plan, &seen, at), Next::Wait(Waiting::Pause));
+            assert_eq!(decide(&plan, &seen, at), NextStep::Wait(WaitReason::Pause));
         }
         at += SignedDuration::from_secs(11);
     }
-    assert_eq!(decide(&plan, &seen, at), Next::Wait(Waiting::Content));
+    assert_eq!(
+        decide(&plan, &seen, at),
+        NextStep::Wait(WaitReason::Content)
+    );
 }
 
 #[test]
-fn nothing_is_started_anew_while_any_datastore_is_not_well() {
+fn no_datastore_is_restarted_while_any_is_unhealthy() {
     let mut ill = seen(3, "3.4.23", "3.4.30");
     ill.datastores[2].healthy = false;
     assert!(matches!(
-        decide(&Plan::default(), &ill, now()),
-        Next::Wait(Waiting::Grace(_))
+        decide(&DatastorePlan::default(), &ill, now()),
+        NextStep::Wait(WaitReason::Grace(_))
     ));
     let mut suspect = seen(3, "3.4.23", "3.4.30");
     suspect.servers[2].state = Liveness::Suspect;
-    assert_eq!(why(&suspect), "first all datastores must be well");
+    assert_eq!(why(&suspect), "all datastores must be healthy first");
     // It was decided, and then another one failed.
-    let plan = stored(&Plan::default(), &seen(3, "3.4.23", "3.4.30"), now());
+    let plan = stored(
+        &DatastorePlan::default(),
+        &seen(3, "3.4.23", "3.4.30"),
+        now(),
+    );
     assert_eq!(stored(&plan, &ill, now()).current, None);
 }
 
 #[test]
 fn the_only_datastore_is_left_to_its_operator() {
     let why = why(&seen(1, "3.4.23", "3.4.30"));
-    assert!(why.contains("the data would be away meanwhile"), "{why}");
+    assert!(
+        why.contains("the data would be unavailable meanwhile"),
+        "{why}"
+    );
 }
 
 #[test]
 fn etcd_goes_up_by_one_minor_version_and_never_back() {
     for (running, installed, expected) in [
-        ("3.5.9", "3.4.30", "etcd does not go back from 3.5.9"),
-        ("3.4.23", "3.6.0", "from 3.4 etcd goes on to 3.5 first"),
-        ("3.4.23", "4.0.0", "from 3.4 etcd goes on to 3.5 first"),
+        ("3.5.9", "3.4.30", "etcd cannot be downgraded from 3.5.9"),
+        ("3.4.23", "3.6.0", "etcd 3.4 must be upgraded to 3.5 first"),
+        ("3.4.23", "4.0.0", "etcd 3.4 must be upgraded to 3.5 first"),
     ] {
         assert_eq!(why(&seen(3, running, installed)), expected);
     }
     for (running, installed) in [("3.4.23", "3.5.0"), ("3.4.30", "3.4.23")] {
-        let plan = stored(&Plan::default(), &seen(3, running, installed), now());
+        let plan = stored(
+            &DatastorePlan::default(),
+            &seen(3, running, installed),
+            now(),
+        );
         assert!(plan.current.is_some(), "{running} to {installed}");
     }
     // One that lags behind holds the others back.
     let mut mixed = seen(3, "3.5.9", "3.6.0");
     mixed.servers[2].programs.running = etcd("3.4.23");
     mixed.servers[2].programs.installed = etcd("3.4.23");
-    assert_eq!(why(&mixed), "from 3.4 etcd goes on to 3.5 first");
+    assert_eq!(why(&mixed), "etcd 3.4 must be upgraded to 3.5 first");
     mixed.servers[2].programs = Programs::default();
-    assert_eq!(why(&mixed), "it is not known what `server-2` runs");
+    assert_eq!(why(&mixed), "the version that server-2 runs is unknown");
     let mut broken = seen(3, "3.4.23", "3.4.30");
     for server in &mut broken.servers {
         let installed = server.programs.installed.as_mut().expect("one");
@@ -153,14 +168,14 @@ fn etcd_goes_up_by_one_minor_version_and_never_back() {
     }
     assert_eq!(
         why(&broken),
-        "it cannot be run, or does not say its version"
+        "it cannot be run, or does not report its version"
     );
 }
 
 #[test]
 fn a_program_with_which_one_did_not_come_back_is_not_tried_on_another() {
     let mut seen = seen(3, "3.4.23", "3.4.30");
-    let plan = stored(&Plan::default(), &seen, now());
+    let plan = stored(&DatastorePlan::default(), &seen, now());
     let number = plan.current.as_ref().expect("a change").number;
     seen.servers[0].restart = number;
     seen.servers[0].programs.running = None;
@@ -174,8 +189,8 @@ fn a_program_with_which_one_did_not_come_back_is_not_tried_on_another() {
     seen.servers[0].programs.installed = etcd("3.4.23");
     let waits = decide(&plan, &seen, late + SignedDuration::from_hours(1));
     match waits {
-        Next::Wait(Waiting::Upgrade { why, .. }) => {
-            assert_eq!(why, "a datastore did not come back with it");
+        NextStep::Wait(WaitReason::Upgrade { why, .. }) => {
+            assert_eq!(why, "a datastore did not start with it");
         }
         other => panic!("{other:?}"),
     }

@@ -1,34 +1,30 @@
-//! Distributes the store's single stream of commands to the streams of many
-//! agents.
+//! Passes commands, targets and other news on to the streams of the agents that are connected
+//! to this server.
 //!
-//! Each server has one watch, however many agents are connected. The hub passes
-//! commands on to the agents that are connected here. An agent subscribes first
-//! and reads the pending commands afterwards, so it misses none. It may then
-//! see a command twice; [`Subscription::next`] skips the second one.
+//! The agent feed feeds all streams from one watch, however many agents are connected.
+//! An agent subscribes first and reads the pending commands afterwards, so it misses none. It
+//! may then see a command twice; [`Subscription::next`] skips the second one.
+//!
+//! Invariant: when a subscription returns a run, the board knows every target of the node from
+//! before the run was requested.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use bunraku_model::{CommandId, NodeName};
-use bunraku_store::{Change, Revision, SharedStore, StoreError, WatchStart};
+use bunraku_store::KeyValue;
 use bunraku_wire::api::{Command, Envelope};
-use futures::StreamExt;
-use tokio_util::sync::CancellationToken;
 
 use crate::{TargetBoard, signals};
 use bunraku_control::document;
 use bunraku_control::{Commands, ServiceError, keys};
-
-/// Delay before the watch retries an unavailable store.
-const RETRY: Duration = Duration::from_millis(200);
 
 /// Number of commands that may queue up for a slow connection before it must start over.
 const QUEUE: usize = 64;
 
 /// A message from the hub to a connected agent.
 enum Signal {
-    Command(Handed),
+    Command(Box<Envelope>),
     /// The hub may have missed something: read the pending commands again.
     Reread,
     /// The node's target changed: read the board.
@@ -39,19 +35,9 @@ enum Signal {
     Servers,
 }
 
-/// A command. `refreshed` is set if the board knows the node's newest target of that time.
-struct Handed {
-    envelope: Envelope,
-    refreshed: bool,
-}
-
 /// An item of a subscription.
-pub enum Told {
-    Command {
-        envelope: Box<Envelope>,
-        /// The board knows every target of the node from before the command was sent.
-        refreshed: bool,
-    },
+pub enum SubscriptionItem {
+    Command(Box<Envelope>),
     /// The node's target may have changed.
     Target,
     /// The agent must be notified which run has reserved the node.
@@ -77,7 +63,6 @@ struct Subscribers {
 /// Handle for the hub.
 #[derive(Clone)]
 pub struct CommandHub {
-    store: SharedStore,
     commands: Commands,
     board: TargetBoard,
     subscribers: Arc<Mutex<Subscribers>>,
@@ -89,15 +74,14 @@ pub struct Subscription {
     ticket: u64,
     hub: CommandHub,
     signals: signals::Receiver<Signal>,
-    queue: std::collections::VecDeque<Handed>,
+    queue: VecDeque<Box<Envelope>>,
     delivered: HashSet<CommandId>,
     reread: bool,
 }
 
 impl CommandHub {
-    pub fn new(store: SharedStore, commands: Commands, board: TargetBoard) -> Self {
+    pub fn new(commands: Commands, board: TargetBoard) -> Self {
         Self {
-            store,
             commands,
             board,
             subscribers: Arc::default(),
@@ -122,7 +106,7 @@ impl CommandHub {
             ticket,
             hub: self.clone(),
             signals,
-            queue: std::collections::VecDeque::new(),
+            queue: VecDeque::new(),
             delivered: HashSet::new(),
             reread: true,
         }
@@ -167,53 +151,8 @@ impl CommandHub {
             .retain(|_, subscriber| subscriber.signals.send_once(Signal::Servers, same));
     }
 
-    /// Passes commands on until cancelled.
-    pub async fn run(&self, shutdown: CancellationToken) {
-        let mut next: Option<Revision> = None;
-        loop {
-            tokio::select! {
-                () = shutdown.cancelled() => return,
-                outcome = self.hand_on(&mut next) => match outcome {
-                    Ok(()) => {}
-                    Err(StoreError::Compacted { .. }) => next = None,
-                    Err(error) => tracing::warn!(error = %error, "watching for commands failed; trying again"),
-                },
-            }
-            tokio::time::sleep(RETRY).await;
-        }
-    }
-
-    async fn hand_on(&self, next: &mut Option<Revision>) -> Result<(), StoreError> {
-        let start = next.map_or(WatchStart::Now, WatchStart::At);
-        let mut batches = self
-            .store
-            .watch(&keys::all_pending_commands(), start)
-            .await?;
-        if next.is_none() {
-            self.tell_all_to_reread();
-        }
-        while let Some(batch) = batches.next().await {
-            let batch = batch?;
-            let puts = batch.changes.iter().filter_map(|change| match change {
-                Change::Put(entry) => self.concerned(entry),
-                Change::Delete { .. } => None,
-            });
-            let sent: Vec<(NodeName, Envelope)> = puts.collect();
-            let refreshed = self.refresh_targets(&sent).await;
-            for (node, envelope) in sent {
-                let handed = Handed {
-                    envelope,
-                    refreshed,
-                };
-                self.hand_on_command(&node, handed);
-            }
-            *next = Some(Revision(batch.revision.0 + 1));
-        }
-        Ok(())
-    }
-
     /// Returns the command, if its node is connected here.
-    fn concerned(&self, entry: &bunraku_store::KeyValue) -> Option<(NodeName, Envelope)> {
+    fn concerned(&self, entry: &KeyValue) -> Option<(NodeName, Envelope)> {
         let (node, _) = keys::parse_pending_command(&entry.key)?;
         if !self.subscribers().by_node.contains_key(&node) {
             return None;
@@ -221,42 +160,31 @@ impl CommandHub {
         match document::decode::<Envelope>(entry) {
             Ok(envelope) => Some((node, envelope)),
             Err(error) => {
-                tracing::error!(error = %error, "a command cannot be read and is left out");
+                tracing::error!(error = %error, "ignoring a command that cannot be read");
                 None
             }
         }
     }
 
-    /// Looks up targets that were released before a run was requested, for all
-    /// nodes at once. Targets arrive through another watch, which may be late.
-    async fn refresh_targets(&self, sent: &[(NodeName, Envelope)]) -> bool {
-        let runs = (sent.iter())
-            .filter(|(_, envelope)| matches!(envelope.command, Command::Run(_)))
-            .map(|(node, _)| node.clone());
-        let nodes: BTreeSet<NodeName> = runs.collect();
-        let nodes: Vec<NodeName> = nodes.into_iter().collect();
-        match self.board.refresh(&nodes).await {
-            Ok(()) => true,
-            Err(error) => {
-                tracing::warn!(error = %error, "whether there are newer targets is asked again for each run");
-                false
-            }
-        }
-    }
-
-    fn hand_on_command(&self, node: &NodeName, handed: Handed) {
+    /// Passes a pending command on, if its node is connected here.
+    pub(crate) fn pass_on_command(&self, entry: &KeyValue) {
+        let Some((node, envelope)) = self.concerned(entry) else {
+            return;
+        };
         let mut subscribers = self.subscribers();
-        let Some(subscriber) = subscribers.by_node.get(node) else {
+        let Some(subscriber) = subscribers.by_node.get(&node) else {
             return;
         };
         // End a connection that does not take its commands. Its agent
         // reconnects and reads the pending commands.
-        if !subscriber.signals.send(Signal::Command(handed)) {
-            subscribers.by_node.remove(node);
+        let signal = Signal::Command(Box::new(envelope));
+        if !subscriber.signals.send(signal) {
+            subscribers.by_node.remove(&node);
         }
     }
 
-    fn tell_all_to_reread(&self) {
+    /// Has every subscription read its pending commands again.
+    pub(crate) fn tell_all_to_reread(&self) {
         let mut subscribers = self.subscribers();
         subscribers
             .by_node
@@ -271,45 +199,42 @@ impl CommandHub {
 }
 
 impl Subscription {
-    /// Returns the next item, or nothing when a newer connection has taken over.
-    pub async fn next(&mut self) -> Result<Option<Told>, ServiceError> {
+    /// Returns the next item, or nothing when a newer connection has taken over. After an
+    /// error, the subscription is over: a run must not be passed on without its target.
+    pub async fn next(&mut self) -> Result<Option<SubscriptionItem>, ServiceError> {
         loop {
             if self.reread || self.delivered.len() > REMEMBERED {
-                let pending = self.hub.commands.pending(&self.node).await?;
-                // A command that is no longer pending was answered, so it cannot come
-                // again.
-                let waiting: HashSet<CommandId> =
-                    pending.iter().map(|envelope| envelope.id).collect();
-                self.delivered.retain(|id| waiting.contains(id));
-                self.queue
-                    .extend(pending.into_iter().map(|envelope| Handed {
-                        envelope,
-                        refreshed: false,
-                    }));
+                self.read_pending().await?;
                 self.reread = false;
             }
-            while let Some(Handed {
-                envelope,
-                refreshed,
-            }) = self.queue.pop_front()
-            {
+            while let Some(envelope) = self.queue.pop_front() {
                 if self.delivered.insert(envelope.id) {
-                    let envelope = Box::new(envelope);
-                    return Ok(Some(Told::Command {
-                        envelope,
-                        refreshed,
-                    }));
+                    return Ok(Some(SubscriptionItem::Command(envelope)));
                 }
             }
             match self.signals.recv().await {
-                Some(Signal::Command(handed)) => self.queue.push_back(handed),
+                Some(Signal::Command(envelope)) => self.queue.push_back(envelope),
                 Some(Signal::Reread) => self.reread = true,
-                Some(Signal::Target) => return Ok(Some(Told::Target)),
-                Some(Signal::Hold) => return Ok(Some(Told::Hold)),
-                Some(Signal::Servers) => return Ok(Some(Told::Servers)),
+                Some(Signal::Target) => return Ok(Some(SubscriptionItem::Target)),
+                Some(Signal::Hold) => return Ok(Some(SubscriptionItem::Hold)),
+                Some(Signal::Servers) => return Ok(Some(SubscriptionItem::Servers)),
                 None => return Ok(None),
             }
         }
+    }
+
+    async fn read_pending(&mut self) -> Result<(), ServiceError> {
+        let pending = self.hub.commands.pending(&self.node).await?;
+        // These commands did not come through the feed, which may be behind. Reading the
+        // target after them misses none from before them.
+        if (pending.iter()).any(|envelope| matches!(envelope.command, Command::Run(_))) {
+            self.hub.board.get_newest(&self.node).await?;
+        }
+        // A command that is no longer pending was answered, so it cannot come again.
+        let waiting: HashSet<CommandId> = pending.iter().map(|envelope| envelope.id).collect();
+        self.delivered.retain(|id| waiting.contains(id));
+        self.queue.extend(pending.into_iter().map(Box::new));
+        Ok(())
     }
 }
 

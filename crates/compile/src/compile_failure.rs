@@ -9,7 +9,7 @@ pub enum CompileFailure {
     #[error("{}", shown(.0))]
     Problems(Vec<CompileProblem>),
     /// Something around the code failed: a retry may help.
-    #[error("the compile could not run")]
+    #[error("the compile did not run")]
     Temporary(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 

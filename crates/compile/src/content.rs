@@ -105,6 +105,6 @@ fn content_error(error: BlobError) -> ServiceError {
     match error {
         BlobError::Store(error) => ServiceError::Store(error),
         BlobError::Missing(id) => no_such_content(id),
-        error => ServiceError::internal("content cannot be read", error),
+        error => ServiceError::internal("cannot read content", error),
     }
 }

@@ -15,7 +15,7 @@ fn frame() -> Frame {
             title: HOSTILE.to_owned(),
             path: "/nodes".to_owned(),
         }],
-        health: "3 servers, all well".to_owned(),
+        health: "3 servers, healthy".to_owned(),
         health_tone: Tone::Good,
         operator: HOSTILE.to_owned(),
         at: "2026-11-16 10:00:00".to_owned(),
@@ -100,7 +100,7 @@ fn no_page_carries_a_script_or_a_style_of_its_own() {
             tone: Tone::Bad,
             since: "4 s".to_owned(),
             said_by: "s2".to_owned(),
-            datastore: "does not answer".to_owned(),
+            datastore: "unreachable".to_owned(),
             datastore_tone: Tone::Bad,
             address: "127.0.0.1:1".to_owned(),
         }],
@@ -121,7 +121,7 @@ fn no_page_carries_a_script_or_a_style_of_its_own() {
         page.contains(r#"<script src="/console.js" defer>"#),
         "{page}"
     );
-    for word in ["dead", "does not answer", "for a majority", "NO MAJORITY"] {
+    for word in ["dead", "unreachable", "for a majority", "NO MAJORITY"] {
         assert!(page.contains(word), "{word}: {page}");
     }
 }

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use bunraku_model::{CommandId, NodeName};
-use bunraku_store::{Compare, SharedStore, Transaction, TransactionOutcome, WatchStart};
+use bunraku_store::{Compare, Settled, SharedStore, Transaction, WatchStart, settle};
 use bunraku_wire::api::{
     CommandOutcome, CommandResult, CommandState, CommandStatus, Envelope, SendCommand, SentCommand,
 };
@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use uuid::Uuid;
 
 use crate::clock::Clock;
-use crate::document::{self, Stored};
+use crate::document::{self, Versioned};
 use crate::{ServiceError, keys};
 
 /// Limits of the command service.
@@ -102,7 +102,7 @@ impl Commands {
             let transaction = chunk.iter().fold(Transaction::new(), |transaction, sent| {
                 transaction.delete(keys::command_pending(&sent.node, sent.id))
             });
-            self.store.commit(transaction).await?;
+            settle(&*self.store, transaction).await?;
         }
         Ok(())
     }
@@ -136,9 +136,9 @@ impl Commands {
                 id,
             });
         }
-        match self.store.commit(transaction).await? {
-            TransactionOutcome::Committed(_) => Ok(sent),
-            TransactionOutcome::Refused(records) => {
+        match settle(&*self.store, transaction).await? {
+            Settled::Committed => Ok(sent),
+            Settled::Refused(records) => {
                 let unknown = nodes
                     .iter()
                     .zip(records)
@@ -146,7 +146,7 @@ impl Commands {
                 Err(match unknown {
                     Some((node, _)) => ServiceError::no_such_node(node),
                     None => ServiceError::conflict(
-                        "the nodes changed meanwhile",
+                        "the nodes changed in the meantime",
                         "send the command again",
                     ),
                 })
@@ -175,7 +175,7 @@ impl Commands {
             None => Ok(()),
             Some(node) => {
                 let message = format!(
-                    "{} commands wait for `{node}` already",
+                    "{} commands are already waiting for `{node}`",
                     self.options.most_pending
                 );
                 Err(ServiceError::Busy { message })
@@ -210,7 +210,7 @@ impl Commands {
             .when(Compare::Exists(pending.clone()))
             .delete(pending)
             .put(keys::command_result(node, id), document::encode(result));
-        if self.store.commit(transaction).await?.is_committed() {
+        if settle(&*self.store, transaction).await?.is_committed() {
             self.forget_old_results(node).await?;
         }
         Ok(())
@@ -224,9 +224,9 @@ impl Commands {
     ) -> Result<CommandStatus, ServiceError> {
         // In this order: an answer replaces the pending command, so the second
         // read finds a command that is answered in between.
-        let pending: Option<Stored<Envelope>> =
+        let pending: Option<Versioned<Envelope>> =
             document::read(&*self.store, &keys::command_pending(node, id)).await?;
-        let result: Option<Stored<CommandResult>> =
+        let result: Option<Versioned<CommandResult>> =
             document::read(&*self.store, &keys::command_result(node, id)).await?;
         let state = match (result, pending.map(|pending| pending.document)) {
             (Some(result), _) => CommandState::Answered {
@@ -240,7 +240,7 @@ impl Commands {
                 return Err(ServiceError::NotFound {
                     what: format!("command {id} of `{node}`"),
                     hint: Some(format!(
-                        "the last {} answers are kept",
+                        "only the last {} answers are stored",
                         self.options.results_kept
                     )),
                 });
@@ -295,7 +295,7 @@ impl Commands {
             if envelope.expires <= now {
                 let result = CommandResult {
                     outcome: CommandOutcome::Expired,
-                    message: "the node was away until its time was up".to_owned(),
+                    message: "the node did not connect in time".to_owned(),
                     finished: now,
                 };
                 self.answer(&node, id, &result).await?;
@@ -322,7 +322,7 @@ impl Commands {
             .fold(Transaction::new(), |transaction, entry| {
                 transaction.delete(entry.key.clone())
             });
-        self.store.commit(transaction).await?;
+        settle(&*self.store, transaction).await?;
         Ok(())
     }
 }

@@ -1,9 +1,13 @@
 //! Typed JSON documents in the store.
 //!
-//! [`update`] is the one loop for "read, decide, write if nothing changed in the
-//! meantime". Every service uses it instead of writing its own.
+//! [`update`] changes one document. Services that change several keys at once use
+//! [`compare_and_swap`], which it is built on.
 
-use bunraku_store::{KeyValue, Range, Store, StoreError, Transaction, TransactionOutcome};
+use std::sync::{Mutex, PoisonError};
+
+use bunraku_store::{
+    KeyValue, Range, Store, StoreError, Swap, Transaction, compare_and_swap, settle,
+};
 use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -14,7 +18,7 @@ use crate::ServiceError;
 const FORGOTTEN_AT_ONCE: usize = 100;
 
 /// A document with the revision at which it was read.
-pub struct Stored<T> {
+pub struct Versioned<T> {
     pub document: T,
     pub entry: KeyValue,
 }
@@ -36,10 +40,10 @@ pub fn decode<T: DeserializeOwned>(entry: &KeyValue) -> Result<T, ServiceError> 
 pub async fn read<T: DeserializeOwned>(
     store: &dyn Store,
     key: &str,
-) -> Result<Option<Stored<T>>, ServiceError> {
+) -> Result<Option<Versioned<T>>, ServiceError> {
     match store.get(key).await? {
         None => Ok(None),
-        Some(entry) => Ok(Some(Stored {
+        Some(entry) => Ok(Some(Versioned {
             document: decode(&entry)?,
             entry,
         })),
@@ -74,7 +78,7 @@ pub async fn forget_oldest(
     let all = keys_under(store, prefix).await?;
     for chunk in all[..all.len().saturating_sub(kept)].chunks(FORGOTTEN_AT_ONCE) {
         let transaction = chunk.iter().fold(Transaction::new(), Transaction::delete);
-        store.commit(transaction).await?;
+        settle(store, transaction).await?;
     }
     Ok(())
 }
@@ -108,26 +112,30 @@ pub enum Decision<T> {
 pub async fn update<T, F>(
     store: &dyn Store,
     key: &str,
-    mut decide: F,
+    decide: F,
 ) -> Result<Option<T>, ServiceError>
 where
     T: Serialize + DeserializeOwned,
     F: FnMut(Option<T>) -> Result<Decision<T>, ServiceError>,
 {
-    let mut entry = store.get(key).await?;
-    loop {
+    // Each attempt is a future of its own, and only one exists at a time.
+    let decide = &Mutex::new(decide);
+    compare_and_swap(store, |_| async move {
+        let entry = store.get(key).await?;
         let current = entry.as_ref().map(decode::<T>).transpose()?;
-        let next = match decide(current)? {
-            Decision::Keep => return entry.as_ref().map(decode::<T>).transpose(),
-            Decision::Write(next) => next,
+        let decision = {
+            let mut decide = decide.lock().unwrap_or_else(PoisonError::into_inner);
+            decide(current)?
         };
-        let transaction = Transaction::new()
-            .when_unchanged(key, entry.as_ref())
-            .put(key, encode(&next))
-            .read_on_failure(key);
-        match store.commit(transaction).await? {
-            TransactionOutcome::Committed(_) => return Ok(Some(next)),
-            TransactionOutcome::Refused(reads) => entry = reads.into_iter().next().flatten(),
-        }
-    }
+        Ok(match decision {
+            Decision::Keep => Swap::Done(entry.as_ref().map(decode::<T>).transpose()?),
+            Decision::Write(next) => {
+                let transaction = Transaction::new()
+                    .when_unchanged(key, entry.as_ref())
+                    .put(key, encode(&next));
+                Swap::Write(transaction, Some(next))
+            }
+        })
+    })
+    .await
 }

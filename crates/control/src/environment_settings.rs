@@ -2,7 +2,7 @@
 //!
 //! Absent here: creating and changing environments (`environments`).
 
-use bunraku_model::EnvironmentName;
+use bunraku_model::{EnvironmentName, OrderingMode, RepositoryName};
 use bunraku_store::Store;
 use bunraku_wire::api::ReleasePolicy;
 use jiff::Timestamp;
@@ -20,6 +20,15 @@ pub struct EnvironmentSettings {
     /// Facts that do not count. If absent, the server's own settings apply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volatile: Option<Vec<String>>,
+    /// The ordering mode of catalogs that are compiled. If absent, the engine decides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub order: Option<OrderingMode>,
+    /// The control repository whose branch this is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repository: Option<RepositoryName>,
+    /// The interval between two looks for new commits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub poll_seconds: Option<u64>,
     pub created: Timestamp,
 }
 

@@ -29,7 +29,7 @@ pub enum ServiceError {
         hint: Option<String>,
     },
 
-    #[error("{what} is {size} bytes, and at most {limit} are allowed")]
+    #[error("{what} has {size} bytes, which exceeds the limit of {limit}")]
     TooLarge {
         what: String,
         size: u64,
@@ -38,7 +38,7 @@ pub enum ServiceError {
     },
 
     /// Events between the stored ones and the new ones are missing.
-    #[error("event {wanted} is wanted next")]
+    #[error("expected event {wanted}")]
     Gap { wanted: u64 },
 
     /// Too much work is already waiting.
@@ -49,7 +49,7 @@ pub enum ServiceError {
     Store(#[from] StoreError),
 
     /// A stored document is not what a service wrote.
-    #[error("the document at `{key}` cannot be read")]
+    #[error("cannot read the document at `{key}`")]
     Document {
         key: String,
         #[source]
@@ -92,6 +92,18 @@ impl ServiceError {
             BlobError::Store(error) => Self::Store(error),
             error => Self::internal(what, error),
         }
+    }
+
+    /// Returns whether a watch that failed with this can be opened again.
+    pub fn is_lost_watch(&self) -> bool {
+        matches!(
+            self,
+            Self::Store(
+                StoreError::Compacted { .. }
+                    | StoreError::Unavailable(_)
+                    | StoreError::OutcomeUnknown(_)
+            )
+        )
     }
 
     pub fn internal(

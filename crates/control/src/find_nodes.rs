@@ -22,7 +22,7 @@ pub struct NoQueries;
 impl FindNodes for NoQueries {
     async fn nodes_matching(&self, _: &str) -> Result<Vec<NodeName>, ServiceError> {
         Err(ServiceError::invalid(
-            "this server has no index to query: name the nodes, or a percentage",
+            "this server has no index to query: pass nodes or a percentage",
         ))
     }
 }

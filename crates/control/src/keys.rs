@@ -5,7 +5,7 @@
 
 use bunraku_model::{
     AppName, CatalogId, CodeId, CommandId, EnvironmentName, LockName, NodeName, NodeRunId,
-    ReleaseNumber, RunId, ServerId, TriggerName,
+    ReleaseNumber, RepositoryName, RunId, ServerId, TriggerName,
 };
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -14,12 +14,26 @@ use serde::{Deserialize, Serialize};
 pub const NODES: &str = "nodes/";
 /// Submitted facts that wait to be persisted, one entry per node.
 pub const FACT_QUEUE: &str = "fact-queue/";
-/// All commands that wait, and recent answers.
-pub const COMMANDS: &str = "commands/";
+/// Everything that servers pass on to agents. It is followed as one, so that agents get it in
+/// the order in which it was written.
+pub const STREAMS: &str = "streams/";
+/// The pending commands of all nodes. They sort before [`TARGETS`]: when all of
+/// [`STREAMS`] is read in several pages, no target is older than the commands read with it.
+pub const PENDING_COMMANDS: &str = "streams/commands/";
+/// All targets: the released catalog that each node should apply.
+pub const TARGETS: &str = "streams/targets/";
+/// Recent answers to commands.
+pub const COMMAND_RESULTS: &str = "commands/results/";
+/// The place of pending commands before they were followed together with targets.
+pub const FORMER_PENDING_COMMANDS: &str = "commands/pending/";
+/// The place of targets before they were followed together with commands.
+pub const FORMER_TARGETS: &str = "targets/";
 /// The servers that are alive, each bound to its lease.
 pub const SERVERS: &str = "servers/";
 /// Certificates that were signed, by name and serial.
 pub const CERTIFICATES: &str = "certificates/";
+/// Revoked certificates that Puppet signed, by serial.
+pub const REVOKED_SERIALS: &str = "revoked-serials/";
 /// Requests that wait for an operator, by name.
 pub const REQUESTS: &str = "certificate-requests/";
 /// Join tokens, by the hash of the token.
@@ -27,21 +41,27 @@ pub const TOKENS: &str = "join-tokens/";
 
 /// All environments.
 pub const ENVIRONMENTS: &str = "environments/";
-/// Who carries out an environment's deploys now.
+/// All control repositories.
+pub const REPOSITORIES: &str = "repositories/";
+/// The server that deploys an environment.
 pub const DEPLOY_CLAIMS: &str = "deploy-claims/";
-/// Code that was fetched, by environment and commit.
+/// Fetched code, by environment and commit.
 pub const CODE: &str = "code/";
-/// Nodes that are to be compiled.
+/// The plugins of each environment's deployed code.
+pub const CODE_PLUGINS: &str = "code-plugins/";
+/// Nodes that wait to be compiled.
 pub const COMPILE_QUEUE: &str = "compile-queue/";
-/// Who compiles a node now.
+/// The server that compiles a node.
 pub const COMPILE_CLAIMS: &str = "compile-claims/";
-/// How each node's newest compile went.
+/// The outcome of each node's newest compile.
 pub const COMPILE_STATUS: &str = "compile-status/";
 /// The newest good catalog of each node.
 pub const COMPILED: &str = "compiled/";
+/// What each node's code asked about other nodes.
+pub const COMPILE_READS: &str = "compile-reads/";
 /// The newest failure of each node.
 pub const COMPILE_ERRORS: &str = "compile-errors/";
-/// All catalogs that are kept, by id.
+/// All stored catalogs, by id.
 pub const CATALOGS: &str = "catalogs/";
 
 /// Written when the node's certificate is signed, then by operators.
@@ -49,8 +69,8 @@ pub fn node_record(node: &NodeName) -> String {
     format!("{NODES}{node}/record")
 }
 
-/// Written by the server that holds the node's stream, or by the one that
-/// buries a dead server's connections.
+/// Written by the server that serves the node's stream, or by the server that
+/// cleans up after a dead one.
 pub fn node_connection(node: &NodeName) -> String {
     format!("{NODES}{node}/connection")
 }
@@ -60,12 +80,12 @@ pub fn node_activity(node: &NodeName) -> String {
     format!("{NODES}{node}/activity")
 }
 
-/// Written by the fact service: which facts are the newest.
+/// Written by the fact service: the newest facts.
 pub fn node_facts(node: &NodeName) -> String {
     format!("{NODES}{node}/facts")
 }
 
-/// Written by the fact service: which facts came before.
+/// Written by the fact service: earlier facts.
 pub fn node_fact_history(node: &NodeName) -> String {
     format!("{NODES}{node}/fact-history")
 }
@@ -75,7 +95,7 @@ pub fn fact_queue(node: &NodeName) -> String {
     format!("{FACT_QUEUE}{node}")
 }
 
-/// Which node's submission a key under [`FACT_QUEUE`] is.
+/// Returns the node of a key under [`FACT_QUEUE`].
 pub fn parse_fact_queue(key: &str) -> Option<NodeName> {
     NodeName::new(key.strip_prefix(FACT_QUEUE)?).ok()
 }
@@ -85,12 +105,12 @@ pub fn node_queue(node: &NodeName) -> String {
     format!("{NODES}{node}/queue")
 }
 
-/// Everything of one node.
+/// All documents of one node.
 pub fn node_prefix(node: &NodeName) -> String {
     format!("{NODES}{node}/")
 }
 
-/// Which node, and which of its documents, a key under [`NODES`] names.
+/// Returns the node and the document of a key under [`NODES`].
 pub fn parse_node_key(key: &str) -> Option<(NodeName, &str)> {
     let (name, document) = key.strip_prefix(NODES)?.split_once('/')?;
     Some((NodeName::new(name).ok()?, document))
@@ -102,20 +122,17 @@ pub fn command_pending(node: &NodeName, id: CommandId) -> String {
 }
 
 pub fn command_pending_prefix(node: &NodeName) -> String {
-    format!("{COMMANDS}pending/{node}/")
+    format!("{PENDING_COMMANDS}{node}/")
 }
 
-/// All commands that wait, of all nodes.
+/// The pending commands of all nodes.
 pub fn all_pending_commands() -> String {
-    format!("{COMMANDS}pending/")
+    PENDING_COMMANDS.to_owned()
 }
 
-/// Which node's command a key under [`all_pending_commands`] is.
+/// Returns the node and the command of a key under [`PENDING_COMMANDS`].
 pub fn parse_pending_command(key: &str) -> Option<(NodeName, CommandId)> {
-    let (node, id) = key
-        .strip_prefix(COMMANDS)?
-        .strip_prefix("pending/")?
-        .split_once('/')?;
+    let (node, id) = key.strip_prefix(PENDING_COMMANDS)?.split_once('/')?;
     Some((NodeName::new(node).ok()?, id.parse().ok()?))
 }
 
@@ -125,7 +142,7 @@ pub fn command_result(node: &NodeName, id: CommandId) -> String {
 }
 
 pub fn command_result_prefix(node: &NodeName) -> String {
-    format!("{COMMANDS}results/{node}/")
+    format!("{COMMAND_RESULTS}{node}/")
 }
 
 /// Written by the server itself, bound to its lease.
@@ -138,14 +155,26 @@ pub fn certificate(name: &NodeName, serial: &str) -> String {
     format!("{}{serial}", certificates_of(name))
 }
 
+/// The name and the serial of a key under [`CERTIFICATES`].
+pub fn parse_certificate(key: &str) -> Option<(NodeName, String)> {
+    let (name, serial) = key.strip_prefix(CERTIFICATES)?.split_once('/')?;
+    Some((NodeName::new(name).ok()?, serial.to_owned()))
+}
+
 /// All certificates of one name.
 pub fn certificates_of(name: &NodeName) -> String {
     format!("{CERTIFICATES}{name}/")
 }
 
-/// Written with every certificate: which key the name belongs to.
+/// Written with every certificate: which key the name belongs to. Written by a revocation of
+/// the whole name: nothing may be renewed.
 pub fn name_claim(name: &NodeName) -> String {
     format!("certificate-names/{name}")
+}
+
+/// Written when a certificate without an entry of its own is revoked: one that Puppet signed.
+pub fn revoked_serial(serial: &str) -> String {
+    format!("{REVOKED_SERIALS}{serial}")
 }
 
 /// Written by the join endpoint; deleted when it is signed or rejected.
@@ -153,15 +182,15 @@ pub fn certificate_request(node: &NodeName) -> String {
     format!("{REQUESTS}{node}")
 }
 
-/// Written when a token is made; deleted when it is used.
+/// Written when a token is created; deleted when it is used.
 pub fn join_token(id: &str) -> String {
     format!("{TOKENS}{id}")
 }
 
-/// Things that are done once.
+/// Once tasks.
 pub const ONCE: &str = "once/";
 
-/// Everything of one thing, but its logs.
+/// All documents of one task except its logs.
 pub fn once_prefix(app: &AppName) -> String {
     format!("{ONCE}{app}/")
 }
@@ -181,7 +210,7 @@ pub fn once_claim(app: &AppName) -> String {
     format!("{ONCE}{app}/claim")
 }
 
-/// Which thing a key under [`ONCE`] is of.
+/// Returns the task of a key under [`ONCE`].
 pub fn parse_once_key(key: &str) -> Option<AppName> {
     let (app, _) = key.strip_prefix(ONCE)?.split_once('/')?;
     AppName::new(app).ok()
@@ -195,12 +224,12 @@ pub fn once_log(app: &AppName, token: u64) -> String {
 /// Locks.
 pub const LOCKS: &str = "locks/";
 
-/// Everything of one lock.
+/// All documents of one lock.
 pub fn lock_prefix(name: &LockName) -> String {
     format!("{LOCKS}{name}/")
 }
 
-/// Written by the lock service: who holds it and who waits.
+/// Written by the lock service: the holders and the queue.
 pub fn lock_line(name: &LockName) -> String {
     format!("{LOCKS}{name}/line")
 }
@@ -210,39 +239,39 @@ pub fn lock_session(name: &LockName, owner: &str, session: &str) -> String {
     format!("{LOCKS}{name}/sessions/{owner}/{session}")
 }
 
-/// Which lock a key under [`LOCKS`] is of.
+/// Returns the lock of a key under [`LOCKS`].
 pub fn parse_lock_key(key: &str) -> Option<LockName> {
     let (name, _) = key.strip_prefix(LOCKS)?.split_once('/')?;
     LockName::new(name).ok()
 }
 
-/// Which nodes were told who holds a lock, by lock.
+/// Nodes whose templates read the holders of a lock, by lock.
 pub const LOCK_READERS: &str = "lock-readers/";
 
-/// Those who were told who holds this one.
+/// Nodes whose templates read the holders of this lock.
 pub fn lock_readers(name: &LockName) -> String {
     format!("{LOCK_READERS}{name}/")
 }
 
 /// Written by the server that compiles the node: the holders that its templates
-/// were given. Deleted with the request to compile it again.
+/// read. Deleted with the request to compile the node again.
 pub fn lock_reader(name: &LockName, node: &NodeName) -> String {
     format!("{LOCK_READERS}{name}/{node}")
 }
 
-/// The lock and the node of a key under [`LOCK_READERS`].
+/// Returns the lock and the node of a key under [`LOCK_READERS`].
 pub fn parse_lock_reader(key: &str) -> Option<(LockName, NodeName)> {
     let (lock, node) = key.strip_prefix(LOCK_READERS)?.split_once('/')?;
     Some((LockName::new(lock).ok()?, NodeName::new(node).ok()?))
 }
 
-/// Limits of triggers, by name.
+/// The definitions of triggers, by name.
 pub const TRIGGER_LIMITS: &str = "triggers/limits/";
-/// What limits hold back, by trigger.
+/// Delayed firings, by trigger.
 pub const TRIGGER_HELD: &str = "triggers/held/";
-/// What waits for each node.
+/// The pending firings of each node.
 pub const TRIGGER_QUEUES: &str = "triggers/queues/";
-/// What happened; the newest are kept.
+/// The history of triggers; only the newest events are kept.
 pub const TRIGGER_EVENTS: &str = "triggers/events/";
 
 /// Written by operators.
@@ -255,12 +284,12 @@ pub fn trigger_held(trigger: &TriggerName) -> String {
     format!("{TRIGGER_HELD}{trigger}")
 }
 
-/// Written by the trigger service; deleted when nothing waits or is on its way.
+/// Written by the trigger service; deleted when nothing is pending or being delivered.
 pub fn trigger_queue(node: &NodeName) -> String {
     format!("{TRIGGER_QUEUES}{node}")
 }
 
-/// Which node's queue a key under [`TRIGGER_QUEUES`] is.
+/// Returns the node of a key under [`TRIGGER_QUEUES`].
 pub fn parse_trigger_queue(key: &str) -> Option<NodeName> {
     NodeName::new(key.strip_prefix(TRIGGER_QUEUES)?).ok()
 }
@@ -270,26 +299,31 @@ pub fn trigger_event(id: uuid::Uuid) -> String {
     format!("{TRIGGER_EVENTS}{id}")
 }
 
-/// What other services ask to be fired.
+/// Written by the trigger service when the node fires a trigger: how often it did.
+pub fn trigger_budget(node: &NodeName) -> String {
+    format!("triggers/budgets/{node}")
+}
+
+/// Firings that other services have requested.
 pub const TRIGGER_ANNOUNCED: &str = "triggers/announced/";
 
-/// Written by the lock service with a change of holders, by reactors, and by limits
-/// that let go; deleted when it was fired.
+/// Written by the lock service when holders change, by reactors, and when limits
+/// release a delayed firing; deleted when it was fired.
 pub fn trigger_announced(id: bunraku_model::FiringId) -> String {
     format!("{TRIGGER_ANNOUNCED}{id}")
 }
 
-/// What happened and some reactor is about, until it was looked at.
+/// Events that a reactor may match, until they are evaluated.
 pub const REACTOR_EVENTS: &str = "reactors/events/";
-/// What reactors do later.
+/// Delayed work of reactors.
 pub const REACTOR_LATER: &str = "reactors/later/";
-/// What the limits of reactors hold back.
+/// Events that the limits of reactors delay.
 pub const REACTOR_HELD: &str = "reactors/later/held/";
-/// Nodes that are lost, and may be back in time.
+/// Lost nodes that may return in time.
 pub const REACTOR_WAITS: &str = "reactors/later/waits/";
 
-/// Written by reports, presence, facts and hooks with the event; deleted with what
-/// follows from it.
+/// Written by reports, presence, facts and hooks with the event; deleted in the
+/// transaction that reacts to it.
 pub fn reactor_event(id: uuid::Uuid) -> String {
     format!("{REACTOR_EVENTS}{id}")
 }
@@ -299,7 +333,7 @@ pub fn reactor_wait(id: uuid::Uuid) -> String {
     format!("{REACTOR_WAITS}{id}")
 }
 
-/// Everything that one reactor's limits hold back.
+/// All events that one reactor's limits delay.
 pub fn reactor_held_of(environment: &EnvironmentName, reactor: &str) -> String {
     format!("{REACTOR_HELD}{environment}/{reactor}/")
 }
@@ -314,7 +348,7 @@ pub fn reactor_held(
     format!("{}{node}", reactor_held_of(environment, reactor))
 }
 
-/// Whose a key under [`REACTOR_HELD`] is.
+/// Returns the environment and the reactor of a key under [`REACTOR_HELD`].
 pub fn parse_reactor_held(key: &str) -> Option<(EnvironmentName, &str)> {
     let (environment, rest) = key.strip_prefix(REACTOR_HELD)?.split_once('/')?;
     let (reactor, _) = rest.split_once('/')?;
@@ -328,13 +362,13 @@ pub fn environment_reactors(environment: &EnvironmentName) -> String {
 
 /// Reports without their events, by node and run.
 pub const REPORTS: &str = "reports/";
-/// Events of reports that are not in one piece yet.
+/// Events of reports that are not yet merged.
 pub const REPORT_EVENTS: &str = "report-events/";
-/// Reports from the newest to the oldest, by when they reached a server.
+/// Reports by the time when they reached a server, newest first.
 pub const REPORT_TIMES: &str = "report-times/";
-/// Which node a run's report belongs to.
+/// The node of each run's report.
 pub const REPORT_IDS: &str = "report-ids/";
-/// Reports that are not finished, or whose events are not in one piece yet.
+/// Reports that are not finished or not yet merged.
 pub const OPEN_REPORTS: &str = "report-open/";
 
 /// Written by the report service.
@@ -347,7 +381,7 @@ pub fn reports_of(node: &NodeName) -> String {
     format!("{REPORTS}{node}/")
 }
 
-/// Which report a key under [`REPORTS`] is.
+/// Returns the report of a key under [`REPORTS`].
 pub fn parse_report(key: &str) -> Option<(NodeName, NodeRunId)> {
     parse_node_run(key.strip_prefix(REPORTS)?)
 }
@@ -367,7 +401,7 @@ pub fn report_events_of_node(node: &NodeName) -> String {
     format!("{REPORT_EVENTS}{node}/")
 }
 
-/// Which events a key under [`REPORT_EVENTS`] holds.
+/// Returns the report and the first event of a key under [`REPORT_EVENTS`].
 pub fn parse_report_events(key: &str) -> Option<(NodeName, NodeRunId, u64)> {
     let (report, first) = key.strip_prefix(REPORT_EVENTS)?.rsplit_once('/')?;
     let (node, run) = parse_node_run(report)?;
@@ -379,23 +413,23 @@ pub fn report_time(received: Timestamp, run: NodeRunId) -> String {
     format!("{}/{run}", report_times_from(received))
 }
 
-/// Where the reports begin that were received then or before.
+/// The first key of reports that were received at this time or earlier.
 pub fn report_times_from(received: Timestamp) -> String {
     let micros = u64::try_from(received.as_microsecond()).unwrap_or(0);
     format!("{REPORT_TIMES}{:016x}", u64::MAX - micros)
 }
 
-/// Written with a report's first event, for its run and for those folded into it.
+/// Written with a report's first event, for its run and for those merged into it.
 pub fn report_id(run: NodeRunId) -> String {
     format!("{REPORT_IDS}{run}")
 }
 
-/// Written with a report's first event; deleted when its events are in one piece.
+/// Written with a report's first event; deleted when its events are merged.
 pub fn open_report(node: &NodeName, run: NodeRunId) -> String {
     format!("{OPEN_REPORTS}{node}/{run}")
 }
 
-/// Which report a key under [`OPEN_REPORTS`] is.
+/// Returns the report of a key under [`OPEN_REPORTS`].
 pub fn parse_open_report(key: &str) -> Option<(NodeName, NodeRunId)> {
     parse_node_run(key.strip_prefix(OPEN_REPORTS)?)
 }
@@ -410,7 +444,7 @@ pub fn catalog(id: CatalogId) -> String {
     format!("{CATALOGS}{id}")
 }
 
-/// Which catalog a key under [`CATALOGS`] names.
+/// Returns the catalog of a key under [`CATALOGS`].
 pub fn parse_catalog(key: &str) -> Option<CatalogId> {
     key.strip_prefix(CATALOGS)?.parse().ok()
 }
@@ -420,7 +454,7 @@ pub fn catalog_hold(id: CatalogId, holder: &str) -> String {
     format!("{}{holder}", catalog_holds(id))
 }
 
-/// Everyone who holds it.
+/// All holders of a catalog.
 pub fn catalog_holds(id: CatalogId) -> String {
     format!("catalog-holds/{id}/")
 }
@@ -430,7 +464,7 @@ pub fn compiled(node: &NodeName) -> String {
     format!("{COMPILED}{node}")
 }
 
-/// Written by the compile service when compiling fails; deleted when it succeeds.
+/// Written by the compile service when a compile fails; deleted when one succeeds.
 pub fn compile_error(node: &NodeName) -> String {
     format!("{COMPILE_ERRORS}{node}")
 }
@@ -450,12 +484,18 @@ pub fn compile_status(node: &NodeName) -> String {
     format!("{COMPILE_STATUS}{node}")
 }
 
-/// Which node a key below one of the prefixes of compiling names.
+/// Written by the compile service with every outcome, if the code asked about
+/// other nodes, and when an answer is outdated.
+pub fn compile_reads(node: &NodeName) -> String {
+    format!("{COMPILE_READS}{node}")
+}
+
+/// Returns the node of a key under one of the compile prefixes.
 pub fn parse_node_below(prefix: &str, key: &str) -> Option<NodeName> {
     NodeName::new(key.strip_prefix(prefix)?).ok()
 }
 
-/// Everything of one environment.
+/// All documents of one environment.
 pub fn environment_prefix(environment: &EnvironmentName) -> String {
     format!("{ENVIRONMENTS}{environment}/")
 }
@@ -465,14 +505,55 @@ pub fn environment_settings(environment: &EnvironmentName) -> String {
     format!("{ENVIRONMENTS}{environment}/settings")
 }
 
-/// Written by operators: what webhooks are signed with.
+/// Written by operators: the secret of webhooks.
 pub fn environment_secret(environment: &EnvironmentName) -> String {
     format!("{ENVIRONMENTS}{environment}/secret")
 }
 
-/// Written by the deploy service: the code that nodes are compiled with.
+/// Written by the deploy service: the deployed code.
 pub fn environment_deployed(environment: &EnvironmentName) -> String {
     format!("{ENVIRONMENTS}{environment}/deployed")
+}
+
+/// Written with the deploy of a chosen commit; deleted when a person lifts the pin.
+pub fn environment_pin(environment: &EnvironmentName) -> String {
+    format!("{ENVIRONMENTS}{environment}/pin")
+}
+
+/// Written by the server that polls repositories.
+pub fn environment_poll(environment: &EnvironmentName) -> String {
+    format!("{ENVIRONMENTS}{environment}/poll")
+}
+
+/// Everything of one repository.
+pub fn repository_prefix(repository: &RepositoryName) -> String {
+    format!("{REPOSITORIES}{repository}/")
+}
+
+/// Written by operators.
+pub fn repository_settings(repository: &RepositoryName) -> String {
+    format!("{REPOSITORIES}{repository}/settings")
+}
+
+/// Written with the settings: the secret of the webhook.
+pub fn repository_secret(repository: &RepositoryName) -> String {
+    format!("{REPOSITORIES}{repository}/secret")
+}
+
+/// Written with each request to synchronize.
+pub fn repository_request(repository: &RepositoryName) -> String {
+    format!("{REPOSITORIES}{repository}/request")
+}
+
+/// Written by the server that synchronizes repositories: what it found.
+pub fn repository_sync(repository: &RepositoryName) -> String {
+    format!("{REPOSITORIES}{repository}/sync")
+}
+
+/// Which repository, and which of its documents, a key under [`REPOSITORIES`] names.
+pub fn parse_repository_key(key: &str) -> Option<(RepositoryName, &str)> {
+    let (name, document) = key.strip_prefix(REPOSITORIES)?.split_once('/')?;
+    Some((RepositoryName::new(name).ok()?, document))
 }
 
 /// Written with the request to deploy, then by the server that claimed it.
@@ -480,12 +561,12 @@ pub fn deploy(environment: &EnvironmentName, number: u64) -> String {
     format!("{}{number:010}", deploys(environment))
 }
 
-/// All deploys of an environment that are remembered.
+/// All stored deploys of an environment.
 pub fn deploys(environment: &EnvironmentName) -> String {
     format!("{ENVIRONMENTS}{environment}/deploys/")
 }
 
-/// Which environment, and which of its documents, a key under [`ENVIRONMENTS`] names.
+/// Returns the environment and the document of a key under [`ENVIRONMENTS`].
 pub fn parse_environment_key(key: &str) -> Option<(EnvironmentName, &str)> {
     let (name, document) = key.strip_prefix(ENVIRONMENTS)?.split_once('/')?;
     Some((EnvironmentName::new(name).ok()?, document))
@@ -496,30 +577,35 @@ pub fn deploy_claim(environment: &EnvironmentName) -> String {
     format!("{DEPLOY_CLAIMS}{environment}")
 }
 
-/// Written by the server that fetched it.
+/// Written by the server that fetched the code.
 pub fn code(environment: &EnvironmentName, code_id: &CodeId) -> String {
     format!("{}{code_id}", code_of(environment))
 }
 
-/// All code of an environment that is kept.
+/// All stored code of an environment.
 pub fn code_of(environment: &EnvironmentName) -> String {
     format!("{CODE}{environment}/")
 }
 
-/// All targets: which released catalog each node should carry out.
-pub const TARGETS: &str = "targets/";
+/// Written by the first server that is asked for the plugins of the deployed code.
+pub fn code_plugins(environment: &EnvironmentName) -> String {
+    format!("{CODE_PLUGINS}{environment}")
+}
+
 /// The newest release of each environment.
 pub const RELEASE_HEADS: &str = "release-heads/";
-/// Environments in which nothing is released by itself.
+/// Environments in which nothing is released automatically.
 pub const RELEASE_HOLDS: &str = "release-holds/";
-/// Everyone who holds any catalog.
+/// All holders of catalogs.
 pub const CATALOG_HOLDS: &str = "catalog-holds/";
-/// Servers that do what one is enough for.
+/// Elected servers, by task.
 pub const LEADERS: &str = "leaders/";
 /// Written by the server that applies releases, bound to its lease.
 pub const RELEASE_LEADER: &str = "leaders/releases";
+/// Written by the server that synchronizes repositories, bound to its lease.
+pub const REPOSITORY_LEADER: &str = "leaders/repositories";
 
-/// Which node a key under [`COMPILED`] names.
+/// Returns the node of a key under [`COMPILED`].
 pub fn parse_compiled(key: &str) -> Option<NodeName> {
     NodeName::new(key.strip_prefix(COMPILED)?).ok()
 }
@@ -529,54 +615,54 @@ pub fn target(node: &NodeName) -> String {
     format!("{TARGETS}{node}")
 }
 
-/// Which node a key under [`TARGETS`] names.
+/// Returns the node of a key under [`TARGETS`].
 pub fn parse_target(key: &str) -> Option<NodeName> {
     NodeName::new(key.strip_prefix(TARGETS)?).ok()
 }
 
-/// All releases of an environment that are kept, in order.
+/// All stored releases of an environment, in order.
 pub fn releases(environment: &EnvironmentName) -> String {
     format!("releases/{environment}/")
 }
 
-/// Written once, when the release is made; deleted when it is forgotten.
+/// Written once, when the release is created; deleted when it is pruned.
 pub fn release(environment: &EnvironmentName, number: ReleaseNumber) -> String {
     format!("{}{:010}", releases(environment), number.0)
 }
 
-/// Written with every release, and when catalogs of forgotten ones are let go.
+/// Written with every release, and when the catalogs of pruned releases are freed.
 pub fn release_head(environment: &EnvironmentName) -> String {
     format!("{RELEASE_HEADS}{environment}")
 }
 
-/// Which environment a key under [`RELEASE_HEADS`] names.
+/// Returns the environment of a key under [`RELEASE_HEADS`].
 pub fn parse_release_head(key: &str) -> Option<EnvironmentName> {
     EnvironmentName::new(key.strip_prefix(RELEASE_HEADS)?).ok()
 }
 
-/// Written when every target shows the newest release.
+/// Written when all targets point to the newest release.
 pub fn release_applied(environment: &EnvironmentName) -> String {
     format!("release-applied/{environment}")
 }
 
-/// Written by operators, and by going back to an old release.
+/// Written by operators, and by a rollback.
 pub fn release_hold(environment: &EnvironmentName) -> String {
     format!("{RELEASE_HOLDS}{environment}")
 }
 
-/// Which environment a key under [`RELEASE_HOLDS`] names.
+/// Returns the environment of a key under [`RELEASE_HOLDS`].
 pub fn parse_release_hold(key: &str) -> Option<EnvironmentName> {
     EnvironmentName::new(key.strip_prefix(RELEASE_HOLDS)?).ok()
 }
 
 /// Ordered runs, by id.
 pub const RUN_RECORDS: &str = "run-records/";
-/// How runs went that are over.
+/// The outcomes of finished runs.
 pub const RUN_ENDS: &str = "run-ends/";
-/// Runs that are not over, in the order of their creation.
+/// Unfinished runs, in the order of their creation.
 pub const OPEN_RUNS: &str = "run-open/";
 
-/// Written when a run is asked for.
+/// Written when a run is requested.
 pub fn run_record(run: RunId) -> String {
     format!("{RUN_RECORDS}{run}")
 }
@@ -585,7 +671,7 @@ pub fn parse_run_record(key: &str) -> Option<RunId> {
     key.strip_prefix(RUN_RECORDS)?.parse().ok()
 }
 
-/// Written with the record; deleted by the leader with the end.
+/// Written with the record; deleted by the leader when the run ends.
 pub fn open_run(run: RunId) -> String {
     format!("{OPEN_RUNS}{run}")
 }
@@ -594,7 +680,7 @@ pub fn parse_open_run(key: &str) -> Option<RunId> {
     key.strip_prefix(OPEN_RUNS)?.parse().ok()
 }
 
-/// Written before the record: the plan in pieces.
+/// Written before the record: a part of the plan.
 pub fn run_plan(run: RunId, piece: u32) -> String {
     format!("{}{piece:06}", run_plan_prefix(run))
 }
@@ -620,7 +706,7 @@ pub fn parse_run_log(key: &str) -> Option<u64> {
         .ok()
 }
 
-/// Written by the leader when the run is over.
+/// Written by the leader when the run ends.
 pub fn run_end(run: RunId) -> String {
     format!("{RUN_ENDS}{run}")
 }
@@ -637,7 +723,7 @@ pub fn run_leader(run: RunId) -> String {
     format!("{RUN_LEADERS}{run}")
 }
 
-/// What a person asks of a run that is under way.
+/// An operator's request to a running run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunRequestKind {
@@ -647,7 +733,7 @@ pub enum RunRequestKind {
     Cancel,
 }
 
-/// Written by operators: stop, or cancel.
+/// Written by operators: stop or cancel.
 pub fn run_request(run: RunId, what: RunRequestKind) -> String {
     let word = match what {
         RunRequestKind::Stop => "stop",
@@ -660,39 +746,36 @@ pub fn run_requests(run: RunId) -> String {
     format!("run-requests/{run}/")
 }
 
-/// Nodes that runs have for themselves.
+/// Nodes that are held by runs.
 pub const NODE_HOLDS: &str = "node-holds/";
 
-/// Written by the leader of the run that has the node, bound to a lease that
-/// outlives a leader long enough for the next one to hold the node on.
+/// Written by the leader of the run that holds the node, bound to a lease that
+/// lasts long enough for another leader to take over.
 pub fn node_hold(node: &NodeName) -> String {
     format!("{NODE_HOLDS}{node}")
 }
 
-/// Whose hold a key under [`NODE_HOLDS`] is.
+/// Returns the node of a key under [`NODE_HOLDS`].
 pub fn parse_node_hold(key: &str) -> Option<NodeName> {
     NodeName::new(key.strip_prefix(NODE_HOLDS)?).ok()
 }
 
-/// All answers, of all nodes.
+/// The answers of all nodes.
 pub fn all_command_results() -> String {
-    format!("{COMMANDS}results/")
+    COMMAND_RESULTS.to_owned()
 }
 
-/// Which command's answer a key under [`all_command_results`] is.
+/// Returns the node and the command of a key under [`all_command_results`].
 pub fn parse_command_result(key: &str) -> Option<(NodeName, CommandId)> {
-    let (node, id) = key
-        .strip_prefix(COMMANDS)?
-        .strip_prefix("results/")?
-        .split_once('/')?;
+    let (node, id) = key.strip_prefix(COMMAND_RESULTS)?.split_once('/')?;
     Some((NodeName::new(node).ok()?, id.parse().ok()?))
 }
 
-/// Written by operators: the keys whose signatures of modules are trusted.
+/// Written by operators: the trusted and revoked keys of modules.
 pub const MODULE_KEYS: &str = "module-keys";
 /// Published modules, by name and version.
 pub const MODULE_VERSIONS: &str = "module-versions/";
-/// What happened to modules and keys.
+/// The history of modules and keys.
 pub const MODULE_EVENTS: &str = "module-events/";
 
 /// Written when a version is published, deleted when it is removed.
@@ -709,7 +792,7 @@ pub fn module_newest(name: &str) -> String {
     format!("module-newest/{name}")
 }
 
-/// Written with the change that it describes; the newest are kept.
+/// Written with the change that it describes; only the newest are kept.
 pub fn module_event(id: uuid::Uuid) -> String {
     format!("{MODULE_EVENTS}{id}")
 }

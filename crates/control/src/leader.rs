@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use bunraku_store::{
-    Change, Compare, Follow, Followed, LeaseId, SharedStore, StoreError, Transaction,
+    Change, Compare, Follow, FollowEvent, LeaseId, SharedStore, StoreError, Transaction,
 };
 
 use crate::{ServiceError, keys};
@@ -40,8 +40,8 @@ impl Leadership {
         let mut follow = Follow::new(store.clone(), key);
         loop {
             let taken = match follow.next().await? {
-                Followed::Snapshot { items, .. } => items.iter().any(|item| item.key == key),
-                Followed::Changes(batch) => {
+                FollowEvent::Snapshot { items, .. } => items.iter().any(|item| item.key == key),
+                FollowEvent::Changes(batch) => {
                     let last = batch.changes.into_iter().rfind(|change| match change {
                         Change::Put(entry) => entry.key == key,
                         Change::Delete { key: deleted } => deleted == key,
@@ -91,7 +91,7 @@ impl Leadership {
     /// Gives up the leadership.
     pub async fn resign(self) {
         if let Err(error) = self.store.lease_revoke(self.lease).await {
-            tracing::debug!(error = %error, "the lease of a leader runs out by itself");
+            tracing::debug!(error = %error, "cannot release a leader's lease; it expires");
         }
     }
 }
@@ -100,7 +100,7 @@ impl Leadership {
 mod tests {
     use std::sync::Arc;
 
-    use bunraku_store::testing::{Cut, CutStore};
+    use bunraku_store::testing::{CutPoint, CutStore};
     use bunraku_store::{EmbeddedOptions, EmbeddedStore};
 
     use super::*;
@@ -112,7 +112,7 @@ mod tests {
         // The outcome of three commits in a row is unknown.
         let mut store = Arc::clone(&inner);
         for _ in 0..3 {
-            store = Arc::new(CutStore::at_commit(store, 0, Cut::Unsure { done }));
+            store = Arc::new(CutStore::at_commit(store, 0, CutPoint::Unsure { done }));
         }
         let ttl = Duration::from_secs(60);
         let campaign = Leadership::campaign(store, "leaders/test", "me", ttl);
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_waits_for_the_lease_of_a_dead_server_that_had_the_store_alone() {
+    async fn the_lease_of_a_dead_server_with_an_exclusive_store_is_not_waited_for() {
         let directory = tempfile::tempdir().expect("a directory");
         let store = EmbeddedStore::open(directory.path(), EmbeddedOptions::default()).await;
         let store: SharedStore = Arc::new(store.expect("a store"));
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_does_not_know_whether_it_leads_looks_again() {
+    async fn a_server_that_is_unsure_of_its_leadership_checks_again() {
         becomes_leader(false).await;
         becomes_leader(true).await;
     }

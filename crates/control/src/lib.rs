@@ -18,21 +18,23 @@ pub mod environment_settings;
 pub mod error;
 pub mod facts;
 pub mod find_nodes;
+pub mod former_keys;
 pub mod keys;
 pub mod leader;
 pub mod metrics;
+mod node_condition;
 pub mod node_events;
 pub mod nodes;
 pub mod presence;
 pub mod reports;
 pub mod webhook_secrets;
 
-pub use certificates::{CertificateOptions, Certificates};
+pub use certificates::{CertificateOptions, Certificates, Signer};
 pub use clock::Clock;
 pub use commands::{CommandOptions, Commands};
 pub use environment_settings::EnvironmentSettings;
 pub use error::ServiceError;
-pub use facts::{EnvironmentOf, FactHooks, FactOptions, Facts, FactsChanged, Persisted};
+pub use facts::{EnvironmentOf, FactHooks, FactOptions, Facts, FactsChanged, PersistOutcome};
 pub use find_nodes::{FindNodes, NoQueries};
 pub use keys::RunRequestKind;
 pub use metrics::Metrics;
@@ -40,6 +42,6 @@ pub use node_events::{NoRecorder, NodeEventRecorder};
 pub use nodes::Nodes;
 pub use presence::{Presence, PresenceOptions, Session};
 pub use reports::{
-    FollowedEvents, NodeRunNews, ReportFilter, ReportHead, ReportOptions, ReportSubscription,
-    Reports, TakenBatch,
+    AcceptedBatch, FollowedEvents, NodeRunNews, ReportFilter, ReportHead, ReportOptions,
+    ReportSubscription, Reports,
 };

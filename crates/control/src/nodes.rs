@@ -6,7 +6,9 @@ use bunraku_model::{
     Activity, Administration, CommandId, Connection, EnvironmentName, NodeName, NodeStatus,
     default_environment,
 };
-use bunraku_store::{KeyValue, SharedStore, Store, Transaction, TransactionOutcome};
+use bunraku_store::{
+    KeyValue, Settled, SharedStore, Store, Swap, Transaction, compare_and_swap, settle,
+};
 use bunraku_wire::api::{ActivityReceipt, Command, Envelope, NodeQueue, NodeSummary, QueueReport};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -16,7 +18,7 @@ use crate::clock::Clock;
 use crate::document;
 use crate::facts::FactsPointer;
 use crate::presence::StoredConnection;
-use crate::{ServiceError, keys};
+use crate::{ServiceError, keys, node_condition};
 
 /// The time in which a connected agent learns that it was disabled or enabled. An
 /// agent that is away learns it when it returns.
@@ -84,7 +86,7 @@ impl Nodes {
         let transaction = Transaction::new()
             .when(bunraku_store::Compare::Absent(key.clone()))
             .put(key, document::encode(&record));
-        self.store.commit(transaction).await?;
+        settle(&*self.store, transaction).await?;
         Ok(())
     }
 
@@ -139,9 +141,7 @@ impl Nodes {
         by: &str,
     ) -> Result<(), ServiceError> {
         if reason.trim().is_empty() {
-            return Err(ServiceError::invalid(
-                "a node is disabled with a reason that others can read",
-            ));
+            return Err(ServiceError::invalid("disabling a node needs a reason"));
         }
         let now = self.clock.now();
         self.administer(node, by, |current| match current {
@@ -173,33 +173,28 @@ impl Nodes {
         decide: impl Fn(&Administration) -> Option<Administration>,
     ) -> Result<(), ServiceError> {
         let key = keys::node_record(node);
-        let mut entry = self.store.get(&key).await?;
-        loop {
-            let Some(known) = &entry else {
-                return Err(ServiceError::no_such_node(node));
-            };
-            let record: NodeRecord = document::decode(known)?;
-            let Some(administration) = decide(&record.administration) else {
-                return Ok(());
+        let (key, decide) = (&key, &decide);
+        compare_and_swap(&*self.store, |_| async move {
+            let known = document::read::<NodeRecord>(&*self.store, key).await?;
+            let known = known.ok_or_else(|| ServiceError::no_such_node(node))?;
+            let Some(administration) = decide(&known.document.administration) else {
+                return Ok(Swap::Done(()));
             };
             let tell = self.tell(administration.clone(), by);
             let record = NodeRecord {
                 administration,
-                ..record
+                ..known.document
             };
             let transaction = Transaction::new()
-                .when_unchanged(&key, Some(known))
-                .put(key.clone(), document::encode(&record))
+                .when_unchanged(key, Some(&known.entry))
+                .put(key, document::encode(&record))
                 .put(
                     keys::command_pending(node, tell.id),
                     document::encode(&tell),
-                )
-                .read_on_failure(key.clone());
-            match self.store.commit(transaction).await? {
-                TransactionOutcome::Committed(_) => return Ok(()),
-                TransactionOutcome::Refused(reads) => entry = reads.into_iter().next().flatten(),
-            }
-        }
+                );
+            Ok(Swap::Write(transaction, ()))
+        })
+        .await
     }
 
     fn tell(&self, administration: Administration, by: &str) -> Envelope {
@@ -258,7 +253,7 @@ impl Nodes {
             }),
             None if self.exists(node).await? => Err(ServiceError::NotFound {
                 what: format!("a run queue of `{node}`"),
-                hint: Some("it comes with the agent's first connection".to_owned()),
+                hint: Some("the agent sends it when it first connects".to_owned()),
             }),
             None => Err(ServiceError::no_such_node(node)),
         }
@@ -270,12 +265,10 @@ impl Nodes {
         key: String,
         value: bytes::Bytes,
     ) -> Result<(), ServiceError> {
-        let transaction = Transaction::new()
-            .when(bunraku_store::Compare::Exists(keys::node_record(node)))
-            .put(key, value);
-        match self.store.commit(transaction).await? {
-            TransactionOutcome::Committed(_) => Ok(()),
-            TransactionOutcome::Refused(_) => Err(ServiceError::no_such_node(node)),
+        let transaction = node_condition::when_exists(node).put(key, value);
+        match settle(&*self.store, transaction).await? {
+            Settled::Committed => Ok(()),
+            Settled::Refused(_) => Err(ServiceError::no_such_node(node)),
         }
     }
 
@@ -285,21 +278,19 @@ impl Nodes {
     /// The caller must revoke the node's certificates first: a node with a valid
     /// certificate would come back.
     pub async fn remove(&self, node: &NodeName) -> Result<bool, ServiceError> {
-        let record = keys::node_record(node);
-        let transaction = Transaction::new()
-            .when(bunraku_store::Compare::Exists(record.clone()))
+        let transaction = node_condition::when_exists(node)
             .when(bunraku_store::Compare::Absent(keys::node_facts(node)))
-            .read_on_failure(record)
             .delete_prefix(keys::node_prefix(node))
             .delete(keys::target(node))
+            .delete(keys::trigger_budget(node))
             .delete_prefix(keys::command_pending_prefix(node))
             .delete_prefix(keys::command_result_prefix(node));
-        match self.store.commit(transaction).await? {
-            TransactionOutcome::Committed(_) => Ok(true),
-            TransactionOutcome::Refused(reads) if reads.first().is_some_and(Option::is_none) => {
-                Err(ServiceError::no_such_node(node))
+        match settle(&*self.store, transaction).await? {
+            Settled::Committed => Ok(true),
+            Settled::Refused(reads) => {
+                node_condition::check_refusal(&reads, node)?;
+                Ok(false)
             }
-            TransactionOutcome::Refused(_) => Ok(false),
         }
     }
 }
@@ -381,5 +372,58 @@ impl NodeDocuments {
             pending_commands,
             agent_version,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bunraku_store::testing::{CutPoint, CutStore, InterferingStore, MemoryStore};
+
+    use super::*;
+
+    fn nodes(store: impl Store) -> Nodes {
+        Nodes::new(Arc::new(store), Clock::system())
+    }
+
+    /// Creates a store with one node.
+    async fn store_with(node: &NodeName) -> SharedStore {
+        let store: SharedStore = Arc::new(MemoryStore::new());
+        let nodes = Nodes::new(store.clone(), Clock::system());
+        nodes.register(node).await.expect("registered");
+        store
+    }
+
+    async fn commands(store: &SharedStore, node: &NodeName) -> usize {
+        let pending = keys::command_pending_prefix(node);
+        let pending = document::keys_under(&**store, &pending).await;
+        pending.expect("read").len()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_node_is_disabled_and_notified_once_even_if_the_answer_is_lost() {
+        let node = NodeName::new("web-1").expect("a name");
+        for done in [true, false] {
+            let store = store_with(&node).await;
+            let unsure = CutStore::at_commit(store.clone(), 0, CutPoint::Unsure { done });
+            let disabled = nodes(unsure).disable(&node, "repair", "alice").await;
+            disabled.expect("disabled");
+            assert_eq!(commands(&store, &node).await, 1, "done: {done}");
+        }
+    }
+
+    #[tokio::test]
+    async fn of_two_who_disable_a_node_at_once_the_later_one_decides_on_the_earlier_ones_state() {
+        let node = NodeName::new("web-1").expect("a name");
+        let store = store_with(&node).await;
+        let (other, same) = (Nodes::new(store.clone(), Clock::system()), node.clone());
+        let meddled = InterferingStore::new(store.clone(), async move {
+            let disabled = other.disable(&same, "repair", "bob").await;
+            disabled.expect("disabled");
+        });
+        let disabled = nodes(meddled).disable(&node, "repair", "alice").await;
+        disabled.expect("it is disabled for this reason already");
+        assert_eq!(commands(&store, &node).await, 1);
     }
 }

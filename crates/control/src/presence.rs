@@ -18,7 +18,8 @@ use std::time::Duration;
 
 use bunraku_model::{Connection, NodeName, ServerId};
 use bunraku_store::{
-    Change, Compare, LeaseId, SharedStore, StoreError, Transaction, TransactionOutcome, WatchStart,
+    Change, LeaseId, SharedStore, StoreError, Swap, Transaction, WatchStart, compare_and_swap,
+    settle,
 };
 use futures::StreamExt;
 use jiff::Timestamp;
@@ -29,7 +30,7 @@ use uuid::Uuid;
 use crate::clock::Clock;
 use crate::document;
 use crate::node_events::NodeEventRecorder;
-use crate::{ServiceError, keys};
+use crate::{ServiceError, keys, node_condition};
 
 /// The lease of a server, and whether the store has only one server.
 #[derive(Clone, Debug)]
@@ -63,7 +64,7 @@ pub struct Session {
 
 /// The time and reason of a session's end.
 #[derive(Clone, Debug)]
-struct Ended {
+struct SessionEnd {
     session: Uuid,
     since: Timestamp,
     reason: String,
@@ -84,7 +85,7 @@ struct Inner {
     recorder: Arc<dyn NodeEventRecorder>,
     sessions: Mutex<HashMap<Uuid, Session>>,
     /// Nodes whose session has ended, and which may still be marked connected.
-    unmarked: Mutex<HashMap<NodeName, Ended>>,
+    unmarked: Mutex<HashMap<NodeName, SessionEnd>>,
     /// The lease of the registration. Locked while the registration is made or
     /// renewed, so that there is one at a time.
     lease: tokio::sync::Mutex<Option<LeaseId>>,
@@ -116,11 +117,11 @@ impl Presence {
         };
         if presence.inner.options.exclusive {
             let transaction = Transaction::new().delete_prefix(keys::SERVERS);
-            presence.inner.store.commit(transaction).await?;
+            settle(&*presence.inner.store, transaction).await?;
         }
         match presence.enter().await {
             Err(error) if presence.inner.store.without_majority_for().is_some() => {
-                tracing::warn!(error = %crate::error::chain(&error), "this server registers when there is a majority of the datastores");
+                tracing::warn!(error = %crate::error::chain(&error), "this server registers as soon as the datastores have a majority");
             }
             entered => entered?,
         }
@@ -169,7 +170,7 @@ impl Presence {
         self.sessions().insert(session.id, session.clone());
         if let Err(error) = self.write_connected(&session, |_| true).await {
             // The write may have succeeded nevertheless, or may still succeed.
-            self.note_end(&session, "its server could not tell that it is connected");
+            self.note_end(&session, "its server could not record the connection");
             return Err(error);
         }
         Ok(session)
@@ -183,7 +184,7 @@ impl Presence {
     }
 
     fn note_end(&self, session: &Session, reason: &str) {
-        let ended = Ended {
+        let ended = SessionEnd {
             session: session.id,
             since: self.inner.clock.now(),
             reason: reason.to_owned(),
@@ -195,7 +196,7 @@ impl Presence {
     /// Marks a node lost if its stored session has ended here.
     async fn mark_ended(&self, node: &NodeName) -> Result<(), ServiceError> {
         let ended = self.unmarked().get(node).cloned();
-        let Some(Ended {
+        let Some(SessionEnd {
             session,
             since,
             reason,
@@ -235,7 +236,7 @@ impl Presence {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn unmarked(&self) -> std::sync::MutexGuard<'_, HashMap<NodeName, Ended>> {
+    fn unmarked(&self) -> std::sync::MutexGuard<'_, HashMap<NodeName, SessionEnd>> {
         self.inner
             .unmarked
             .lock()
@@ -252,7 +253,7 @@ impl Presence {
             document::encode(&serde_json::json!({ "registered": self.inner.clock.now() }));
         let transaction =
             Transaction::new().put_with_lease(keys::server(self.inner.server), started, lease);
-        self.inner.store.commit(transaction).await?;
+        settle(&*self.inner.store, transaction).await?;
         Ok(lease)
     }
 
@@ -272,28 +273,20 @@ impl Presence {
             session: session.id,
             agent_version: session.agent_version.clone(),
         };
-        let (record, key) = (
-            keys::node_record(&session.node),
-            keys::node_connection(&session.node),
-        );
-        loop {
-            let read = document::read::<StoredConnection>(&*self.inner.store, &key).await?;
+        let (node, key) = (&session.node, keys::node_connection(&session.node));
+        let (key, stored, if_now) = (&key, &stored, &if_now);
+        compare_and_swap(&*self.inner.store, |refused| async move {
+            node_condition::check_refusal(&refused, node)?;
+            let read = document::read::<StoredConnection>(&*self.inner.store, key).await?;
             if !if_now(read.as_ref().map(|read| &read.document)) {
-                return Ok(());
+                return Ok(Swap::Done(()));
             }
-            let transaction = Transaction::new()
-                .when(Compare::Exists(record.clone()))
-                .when_unchanged(&key, read.as_ref().map(|read| &read.entry))
-                .put(key.clone(), document::encode(&stored))
-                .read_on_failure(record.clone());
-            match self.inner.store.commit(transaction).await? {
-                TransactionOutcome::Committed(_) => return Ok(()),
-                TransactionOutcome::Refused(found) if found.iter().all(Option::is_none) => {
-                    return Err(ServiceError::no_such_node(&session.node));
-                }
-                TransactionOutcome::Refused(_) => {}
-            }
-        }
+            let transaction = node_condition::when_exists(node)
+                .when_unchanged(key, read.as_ref().map(|read| &read.entry))
+                .put(key, document::encode(stored));
+            Ok(Swap::Write(transaction, ()))
+        })
+        .await
     }
 
     async fn mark_lost(
@@ -304,13 +297,14 @@ impl Presence {
         still: impl Fn(&StoredConnection) -> bool,
     ) -> Result<(), ServiceError> {
         let key = keys::node_connection(node);
-        loop {
-            let read = document::read::<StoredConnection>(&*self.inner.store, &key).await?;
+        let (key, still) = (&key, &still);
+        compare_and_swap(&*self.inner.store, |_| async move {
+            let read = document::read::<StoredConnection>(&*self.inner.store, key).await?;
             let Some(read) = read.filter(|read| {
                 let connected = matches!(read.document.connection, Connection::Connected { .. });
                 connected && still(&read.document)
             }) else {
-                return Ok(());
+                return Ok(Swap::Done(()));
             };
             let connection = Connection::Lost {
                 since,
@@ -321,16 +315,13 @@ impl Presence {
                 ..read.document
             };
             let transaction = Transaction::new()
-                .when_unchanged(&key, Some(&read.entry))
-                .put(key.clone(), document::encode(&lost));
-            let transaction = self
-                .inner
-                .recorder
-                .node_lost(transaction, node, since, reason);
-            if self.inner.store.commit(transaction).await?.is_committed() {
-                return Ok(());
-            }
-        }
+                .when_unchanged(key, Some(&read.entry))
+                .put(key, document::encode(&lost));
+            let recorder = &self.inner.recorder;
+            let transaction = recorder.node_lost(transaction, node, since, reason);
+            Ok(Swap::Write(transaction, ()))
+        })
+        .await
     }
 
     async fn keep_alive(&self, shutdown: &CancellationToken) {
@@ -348,7 +339,7 @@ impl Presence {
             let unmarked: Vec<NodeName> = self.unmarked().keys().cloned().collect();
             for node in unmarked {
                 if let Err(error) = self.mark_ended(&node).await {
-                    tracing::warn!(error = %error, "nodes that are lost cannot be marked so yet");
+                    tracing::warn!(error = %error, "cannot mark lost nodes yet; retrying");
                     break;
                 }
             }
@@ -371,7 +362,7 @@ impl Presence {
     /// Registers again after this server was presumed dead (a stall, a long
     /// pause), and claims the connections that are still open here.
     async fn come_back(&self) -> Result<LeaseId, ServiceError> {
-        tracing::warn!("this server is not registered, or not any more; registering");
+        tracing::warn!("this server is not registered; registering");
         let lease = self.register().await?;
         let open: Vec<Session> = self.sessions().values().cloned().collect();
         for session in open {
@@ -396,7 +387,7 @@ impl Presence {
                 () = shutdown.cancelled() => return,
                 outcome = self.bury_as_servers_die() => {
                     if let Err(error) = outcome {
-                        tracing::warn!(error = %error, "watching for dead servers failed; trying again");
+                        tracing::warn!(error = %error, "watching for dead servers failed; retrying");
                     }
                 }
             }
@@ -440,7 +431,7 @@ impl Presence {
                 continue;
             };
             if !living.contains(&server) {
-                self.mark_lost(&node, now, "its server went away", |current| {
+                self.mark_lost(&node, now, "its server stopped", |current| {
                     current.session == stored.session
                 })
                 .await?;

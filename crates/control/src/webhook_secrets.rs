@@ -3,6 +3,7 @@
 //!
 //! Absent here: the effect of a call (`environments`, `reactors`).
 
+use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::hmac;
 use serde::{Deserialize, Serialize};
 
@@ -31,9 +32,51 @@ pub fn is_signed(secret: &str, body: &[u8], header: Option<&str>) -> bool {
     hmac::verify(&key, body, &signature).is_ok()
 }
 
+/// Returns whether the header is the secret itself, as GitLab sends it, in a time
+/// that reveals nothing about where it differs.
+pub fn is_token(secret: &str, header: Option<&str>) -> bool {
+    header.is_some_and(|token| verify_slices_are_equal(token.as_bytes(), secret.as_bytes()).is_ok())
+}
+
+/// The parts of a delivery that prove that its sender knows the secret.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct DeliveryProof<'a> {
+    /// `X-Hub-Signature-256`, from GitHub, Gitea and others.
+    pub signature: Option<&'a str>,
+    /// `X-Gitlab-Token`.
+    pub token: Option<&'a str>,
+}
+
+impl DeliveryProof<'_> {
+    /// Returns whether one of the headers proves it.
+    pub fn proves(&self, secret: &str, body: &[u8]) -> bool {
+        is_signed(secret, body, self.signature) || is_token(secret, self.token)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_the_whole_token_passes() {
+        assert!(is_token(SECRET, Some(SECRET)));
+        for header in [
+            None,
+            Some(""),
+            Some("It's"),
+            Some("it's a Secret to Everybody"),
+        ] {
+            assert!(!is_token(SECRET, header), "{header:?}");
+        }
+        let token = DeliveryProof {
+            token: Some(SECRET),
+            ..DeliveryProof::default()
+        };
+        assert!(token.proves(SECRET, BODY));
+        assert!(!token.proves("other", BODY));
+        assert!(!DeliveryProof::default().proves(SECRET, BODY));
+    }
 
     /// The example from GitHub's documentation.
     const SECRET: &str = "It's a Secret to Everybody";

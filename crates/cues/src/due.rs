@@ -26,14 +26,14 @@ pub async fn each_entry<W: Future<Output = Result<(), ServiceError>>>(
         let entries = match follow.next().await {
             Ok(followed) => followed.into_puts(),
             Err(error) => {
-                tracing::warn!(%prefix, error = %error, "entries wait; trying again");
+                tracing::warn!(%prefix, error = %error, "cannot process entries; retrying");
                 tokio::time::sleep(RETRY).await;
                 continue;
             }
         };
         for entry in entries {
             while let Err(error) = work(entry.key.clone()).await {
-                tracing::warn!(key = %entry.key, error = %error, "an entry waits; trying again");
+                tracing::warn!(key = %entry.key, error = %error, "cannot process an entry; retrying");
                 tokio::time::sleep(RETRY).await;
             }
         }
@@ -52,7 +52,7 @@ pub async fn when_due<W: Future<Output = Result<Duration, ServiceError>>>(
         let sleep = match work().await {
             Ok(sleep) => sleep,
             Err(error) => {
-                tracing::warn!(%prefix, error = %error, "what is due waits; trying again");
+                tracing::warn!(%prefix, error = %error, "cannot process due entries; retrying");
                 RETRY
             }
         };

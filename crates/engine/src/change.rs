@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 pub struct Change {
     /// The property that differs: `content`, `mode`, `ensure`.
     pub property: String,
-    pub from: Shown,
-    pub to: Shown,
+    pub from: DisplayValue,
+    pub to: DisplayValue,
     /// A unified diff, if it is useful.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub diff: Option<String>,
@@ -17,14 +17,14 @@ pub struct Change {
 
 /// A value in a change, hidden if it is a secret.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Shown {
+pub enum DisplayValue {
     Absent,
     Value(Value),
     /// A value exists, and it is a secret.
     Secret,
 }
 
-impl Serialize for Shown {
+impl Serialize for DisplayValue {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Absent => serializer.serialize_none(),
@@ -34,7 +34,7 @@ impl Serialize for Shown {
     }
 }
 
-impl<T: Into<Value>> From<T> for Shown {
+impl<T: Into<Value>> From<T> for DisplayValue {
     fn from(value: T) -> Self {
         match value.into() {
             Value::Null => Self::Absent,
@@ -44,7 +44,11 @@ impl<T: Into<Value>> From<T> for Shown {
 }
 
 impl Change {
-    pub fn new(property: impl Into<String>, from: impl Into<Shown>, to: impl Into<Shown>) -> Self {
+    pub fn new(
+        property: impl Into<String>,
+        from: impl Into<DisplayValue>,
+        to: impl Into<DisplayValue>,
+    ) -> Self {
         Self {
             property: property.into(),
             from: from.into(),
@@ -61,8 +65,8 @@ impl Change {
     /// Returns the same change without anything that reveals the value.
     pub(crate) fn hidden(mut self) -> Self {
         for side in [&mut self.from, &mut self.to] {
-            if matches!(side, Shown::Value(_)) {
-                *side = Shown::Secret;
+            if matches!(side, DisplayValue::Value(_)) {
+                *side = DisplayValue::Secret;
             }
         }
         self.diff = None;
@@ -72,7 +76,7 @@ impl Change {
 
 /// The result that a provider returns after it acted.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct Applied {
+pub struct ApplyResult {
     /// A sentence for users, if the changes alone do not explain the result.
     pub message: Option<String>,
     /// The outputs that later resources can read: `stdout`, `rc`, ….

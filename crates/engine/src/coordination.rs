@@ -6,7 +6,7 @@
 //! refuses such resources when their turn comes.
 //!
 //! Rule: a read-only run (noop) can read and renew locks, which changes nothing.
-//! Firing, acquiring and releasing need [`Hands`](crate::Hands).
+//! Firing, acquiring and releasing need [`WriteAccess`](crate::WriteAccess).
 
 use std::time::Duration;
 
@@ -22,25 +22,31 @@ use crate::change::StepError;
 /// that hangs must not hold up a run forever.
 pub trait Coordinator: Send + Sync {
     /// Fires a trigger on behalf of this run, with the run's causes.
-    fn fire(&self, firing: &Firing, cancellation: &Cancellation) -> Result<Fired, StepError>;
+    fn fire(&self, firing: &Firing, cancellation: &Cancellation) -> Result<FireResult, StepError>;
 
+    /// Returns the locks of the fleet.
+    fn locks(&self) -> Result<&dyn FleetLocks, StepError>;
+}
+
+/// The locks of the fleet, as one node uses them. Calls block, as those of a [`Coordinator`].
+pub trait FleetLocks {
     /// Returns the holder of a lock, from the point of view of this session.
-    fn lock_standing(
+    fn state(
         &self,
         name: &LockName,
         session: &str,
         cancellation: &Cancellation,
-    ) -> Result<LockStanding, StepError>;
+    ) -> Result<LockState, StepError>;
 
     /// Tries once to acquire a lock, without waiting.
-    fn acquire_lock(
+    fn acquire(
         &self,
         request: &LockRequest,
         cancellation: &Cancellation,
     ) -> Result<LockAttempt, StepError>;
 
     /// Renews the lease of a lock.
-    fn renew_lock(
+    fn renew(
         &self,
         name: &LockName,
         token: u64,
@@ -48,7 +54,7 @@ pub trait Coordinator: Send + Sync {
     ) -> Result<LockRenewal, StepError>;
 
     /// Releases a lock. Succeeds if the token no longer holds the lock.
-    fn release_lock(
+    fn release(
         &self,
         name: &LockName,
         token: u64,
@@ -95,7 +101,7 @@ pub struct EtcdKeys {
 
 /// The result of a firing that was accepted.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Fired {
+pub struct FireResult {
     /// One sentence for the report.
     pub message: String,
     /// Hosts that are not known.
@@ -104,7 +110,7 @@ pub struct Fired {
 
 /// The holder of a lock, as seen from one session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum LockStanding {
+pub enum LockState {
     /// This session, with this fencing token.
     Own {
         token: u64,
@@ -143,35 +149,16 @@ pub enum LockRenewal {
 #[derive(Clone, Copy, Debug)]
 pub struct NoCoordinator;
 
-impl NoCoordinator {
-    fn refuse<T>() -> Result<T, StepError> {
-        Err(StepError::new("this run has no connection to other nodes"))
+impl Coordinator for NoCoordinator {
+    fn fire(&self, _: &Firing, _: &Cancellation) -> Result<FireResult, StepError> {
+        Err(no_fleet())
+    }
+
+    fn locks(&self) -> Result<&dyn FleetLocks, StepError> {
+        Err(no_fleet())
     }
 }
 
-impl Coordinator for NoCoordinator {
-    fn fire(&self, _: &Firing, _: &Cancellation) -> Result<Fired, StepError> {
-        Self::refuse()
-    }
-
-    fn lock_standing(
-        &self,
-        _: &LockName,
-        _: &str,
-        _: &Cancellation,
-    ) -> Result<LockStanding, StepError> {
-        Self::refuse()
-    }
-
-    fn acquire_lock(&self, _: &LockRequest, _: &Cancellation) -> Result<LockAttempt, StepError> {
-        Self::refuse()
-    }
-
-    fn renew_lock(&self, _: &LockName, _: u64, _: &Cancellation) -> Result<LockRenewal, StepError> {
-        Self::refuse()
-    }
-
-    fn release_lock(&self, _: &LockName, _: u64, _: &Cancellation) -> Result<(), StepError> {
-        Self::refuse()
-    }
+fn no_fleet() -> StepError {
+    StepError::new("this run has no connection to other nodes")
 }

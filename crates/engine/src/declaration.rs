@@ -153,7 +153,7 @@ impl<'a> Declaration<'a> {
             let text = rich.value.and_then(Value::as_str);
             return match (rich.type_name, text.and_then(decode_base64)) {
                 ("Binary", Some(bytes)) => Ok(Some(bytes)),
-                _ => Err(self.refuse(name, "text or Binary")),
+                _ => Err(self.refuse(name, "a string or Binary")),
             };
         }
         Ok(self.text(name)?.map(String::into_bytes))
@@ -179,7 +179,7 @@ impl<'a> Declaration<'a> {
             .map(|value| {
                 let text = as_text(value);
                 text.and_then(|text| text.trim().parse().ok())
-                    .ok_or_else(|| self.refuse(name, "a whole number"))
+                    .ok_or_else(|| self.refuse(name, "an integer"))
             })
             .transpose()
     }
@@ -202,7 +202,7 @@ impl<'a> Declaration<'a> {
         };
         match parse_span(&text) {
             Ok(span) => Ok(Some(span)),
-            Err(_) => Err(self.refuse(name, "a span of time such as `30s` or `2h`")),
+            Err(_) => Err(self.refuse(name, "a duration such as `30s` or `2h`")),
         }
     }
 
@@ -212,11 +212,11 @@ impl<'a> Declaration<'a> {
             .map(|value| match value {
                 Value::Array(items) => items
                     .iter()
-                    .map(|item| as_text(item).ok_or_else(|| self.refuse(name, "a list of texts")))
+                    .map(|item| as_text(item).ok_or_else(|| self.refuse(name, "a list of strings")))
                     .collect(),
                 value => as_text(value)
                     .map(|text| vec![text])
-                    .ok_or_else(|| self.refuse(name, "a list of texts")),
+                    .ok_or_else(|| self.refuse(name, "a list of strings")),
             })
             .transpose()
     }

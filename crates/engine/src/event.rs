@@ -13,12 +13,12 @@ use crate::Change;
 /// A receiver of events. Worker threads call it, one event at a time for each resource.
 /// It must not block for long.
 pub trait EventSink: Sync {
-    fn tell(&self, event: Event<'_>);
+    fn emit(&self, event: Event<'_>);
 }
 
 /// A sink that drops all events.
 impl EventSink for () {
-    fn tell(&self, _event: Event<'_>) {}
+    fn emit(&self, _event: Event<'_>) {}
 }
 
 /// One event of a run.
@@ -38,14 +38,20 @@ pub enum Event<'a> {
         line: &'a str,
     },
     /// A resource failed and is retried.
-    Retrying {
-        reference: &'a ResourceReference,
-        attempt: u32,
-        wait: Duration,
-        why: &'a str,
-    },
+    Retrying(FailedAttempt<'a>),
     /// A resource finished, with any outcome.
-    Finished(&'a Finished),
+    Finished(&'a ResourceResult),
+}
+
+/// A failed attempt that is repeated.
+#[derive(Clone, Copy, Debug)]
+pub struct FailedAttempt<'a> {
+    pub reference: &'a ResourceReference,
+    /// The number of the failed attempt.
+    pub attempt: u32,
+    /// The time until the next attempt.
+    pub wait: Duration,
+    pub why: &'a str,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,18 +62,18 @@ pub enum Stream {
 
 /// The result of one resource.
 #[derive(Clone, Debug)]
-pub struct Finished {
+pub struct ResourceResult {
     /// The position in the order in which resources finished, from 1.
     pub number: usize,
     pub reference: Arc<ResourceReference>,
     pub place: Arc<Place>,
     pub state: Option<Box<StateOrigin>>,
-    pub outcome: Outcome,
+    pub outcome: ResourceOutcome,
 }
 
 /// The outcome of a resource.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct ResourceOutcome {
     pub status: Status,
     /// The reasons why the resource was skipped or refreshed.
     pub reasons: Vec<Reason>,
@@ -149,14 +155,14 @@ impl std::fmt::Display for Reason {
             Self::Guard(text) => f.write_str(text),
             Self::RunEnded(RunEnd::Interrupted) => f.write_str("the run was interrupted"),
             Self::RunEnded(RunEnd::FailHard(reference)) => {
-                write!(f, "{reference} failed and ends the run")
+                write!(f, "{reference} failed and stopped the run")
             }
             Self::RefreshedBy(reference) => write!(f, "refreshed by {reference}"),
         }
     }
 }
 
-impl Outcome {
+impl ResourceOutcome {
     pub(crate) fn new(status: Status) -> Self {
         Self {
             status,
@@ -239,7 +245,7 @@ impl Outcome {
 #[derive(Clone, Debug)]
 pub struct Summary {
     /// Every resource, in the order in which they finished.
-    pub finished: Vec<Finished>,
+    pub finished: Vec<ResourceResult>,
     pub ended_early: Option<RunEnd>,
     pub noop: bool,
     pub duration: Duration,

@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 
 use bunraku_model::catalog::ResourceReference;
 
-use crate::{Finished, Plan, Status};
+use crate::{CatalogPlan, ResourceResult, Status};
 
 const FILE: &str = "last-applied";
 
@@ -77,11 +77,12 @@ impl LastApplied {
     pub(crate) fn save(
         &self,
         directory: &Path,
-        plan: &Plan,
-        finished: &[Finished],
+        plan: &CatalogPlan,
+        finished: &[ResourceResult],
     ) -> Result<(), LastAppliedError> {
-        let settled =
-            |one: &Finished| matches!(one.outcome.status, Status::Changed | Status::Unchanged);
+        let settled = |one: &ResourceResult| {
+            matches!(one.outcome.status, Status::Changed | Status::Unchanged)
+        };
         let all = plan.is_whole() && finished.len() >= plan.steps.len();
         let now = if all && finished.iter().all(settled) {
             self.all_settled(plan)
@@ -94,7 +95,7 @@ impl LastApplied {
         write(directory, &now)
     }
 
-    fn all_settled(&self, plan: &Plan) -> String {
+    fn all_settled(&self, plan: &CatalogPlan) -> String {
         let mut text = String::with_capacity(self.text.len());
         for step in &plan.steps {
             write_line(&step.declared, &key(&step.reference), &mut text);
@@ -104,7 +105,7 @@ impl LastApplied {
 
     /// Returns the new record. Failed resources are removed, and resources that were
     /// not observed stay as they were.
-    fn settled_so_far(&self, plan: &Plan, finished: &[Finished]) -> String {
+    fn settled_so_far(&self, plan: &CatalogPlan, finished: &[ResourceResult]) -> String {
         let statuses: HashMap<&ResourceReference, Status> = finished
             .iter()
             .map(|one| (&*one.reference, one.outcome.status))

@@ -32,7 +32,7 @@ impl std::fmt::Display for LockOwner {
 /// The reason why the lock was not acquired.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    #[error("another apply is at work: {}", .0.as_ref().map_or("its owner is unknown".to_owned(), LockOwner::to_string))]
+    #[error("another apply is running: {}", .0.as_ref().map_or("its owner is unknown".to_owned(), LockOwner::to_string))]
     Held(Option<LockOwner>),
     #[error("cannot use the lock {path}")]
     Io {
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_apply_is_refused_and_told_who_is_at_work() {
+    fn a_second_apply_is_refused_and_names_the_running_one() {
         let directory = tempfile::tempdir().expect("a directory");
         let first =
             ApplyLock::take(directory.path(), &owner("first"), Duration::ZERO).expect("free");
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_apply_that_waits_goes_on_when_the_first_is_done() {
+    fn a_second_apply_that_waits_continues_when_the_first_is_done() {
         let directory = tempfile::tempdir().expect("a directory");
         let first =
             ApplyLock::take(directory.path(), &owner("first"), Duration::ZERO).expect("free");

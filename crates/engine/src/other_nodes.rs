@@ -9,13 +9,13 @@ use serde_json::{Map, Value};
 
 /// The outputs of other nodes, by node and registered name.
 #[derive(Clone, Debug, Default)]
-pub struct OtherNodes {
+pub struct OtherNodeOutputs {
     given: BTreeMap<(String, String), Result<Map<String, Value>, String>>,
     /// The reason why all other outputs are missing.
     otherwise: Option<String>,
 }
 
-impl OtherNodes {
+impl OtherNodeOutputs {
     /// Adds an output, or the reason why it is missing.
     pub fn give(&mut self, node: &str, name: &str, output: Result<Map<String, Value>, String>) {
         let key = (node.to_owned(), name.to_owned());
@@ -33,8 +33,8 @@ impl OtherNodes {
             Some(Err(why)) => Err(why.clone()),
             None => {
                 let why = self.otherwise.as_deref();
-                let why = why.unwrap_or("this run was given no outputs of other nodes");
-                Err(format!("node {node} has not given `{name}`: {why}"))
+                let why = why.unwrap_or("this run has no outputs of other nodes");
+                Err(format!("node {node} has not registered `{name}`: {why}"))
             }
         }
     }

@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use crate::{Applied, Change, Declaration, Hands, Refusal, Sight, StepError, TypeSpec};
+use crate::{
+    ApplyResult, Change, Declaration, ReadAccess, Refusal, StepError, TypeSpec, WriteAccess,
+};
 
 /// The deciding half of a type. Everything here is pure: no I/O, no clock.
 pub trait ResourceType: Send + Sync + 'static {
@@ -56,43 +58,43 @@ pub trait ResourceType: Send + Sync + 'static {
 }
 
 /// The acting half. Only [`Provider::apply`] and [`Provider::refresh`] change
-/// a machine, and both need [`Hands`].
+/// a machine, and both need [`WriteAccess`].
 pub trait Provider: ResourceType {
     /// Observes the machine. Must not change it.
     fn observe(
         &self,
         desired: &Self::Desired,
-        sight: &Sight<'_>,
+        access: &ReadAccess<'_>,
     ) -> Result<Self::Observed, StepError>;
 
     /// Makes the changes that the type decided on.
-    fn apply(&self, step: &Observation<'_, Self>) -> Result<Applied, StepError>;
+    fn apply(&self, step: &Observation<'_, Self>) -> Result<ApplyResult, StepError>;
 
     /// Performs the refresh that [`ResourceType::refresh_change`] announced.
     fn refresh(
         &self,
         _desired: &Self::Desired,
         _observed: &Self::Observed,
-        _hands: &Hands<'_>,
-    ) -> Result<Applied, StepError> {
-        Ok(Applied::default())
+        _write_access: &WriteAccess<'_>,
+    ) -> Result<ApplyResult, StepError> {
+        Ok(ApplyResult::default())
     }
 
     /// Observes a whole group at once, if that is cheaper. Returns one answer for each
     /// member, in order.
     fn observe_group(
         &self,
-        group: &[(&Self::Desired, &Sight<'_>)],
+        group: &[(&Self::Desired, &ReadAccess<'_>)],
     ) -> Vec<Result<Self::Observed, StepError>> {
         group
             .iter()
-            .map(|(desired, sight)| self.observe(desired, sight))
+            .map(|(desired, access)| self.observe(desired, access))
             .collect()
     }
 
     /// Applies a whole group in one transaction, if the tools allow it. Returns one
     /// answer for each member, in order.
-    fn apply_group(&self, group: &[Observation<'_, Self>]) -> Vec<Result<Applied, StepError>> {
+    fn apply_group(&self, group: &[Observation<'_, Self>]) -> Vec<Result<ApplyResult, StepError>> {
         group.iter().map(|one| self.apply(one)).collect()
     }
 }
@@ -102,19 +104,26 @@ pub struct Observation<'a, T: ResourceType + ?Sized> {
     pub desired: &'a T::Desired,
     pub observed: &'a T::Observed,
     pub changes: &'a [Change],
-    pub hands: &'a Hands<'a>,
+    pub write_access: &'a WriteAccess<'a>,
 }
 
 impl<'a, T: ResourceType + ?Sized> Observation<'a, T> {
     /// Returns the declared and the observed state, the changes, and the hands to make them with.
-    pub fn parts(&self) -> (&'a T::Desired, &'a T::Observed, &'a [Change], &'a Hands<'a>) {
-        (self.desired, self.observed, self.changes, self.hands)
+    pub fn parts(
+        &self,
+    ) -> (
+        &'a T::Desired,
+        &'a T::Observed,
+        &'a [Change],
+        &'a WriteAccess<'a>,
+    ) {
+        (self.desired, self.observed, self.changes, self.write_access)
     }
 }
 
 /// Something on a machine that one resource provides and another needs.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum Thing {
+pub enum SystemObject {
     Path(PathBuf),
     User(String),
     Group(String),
@@ -131,12 +140,12 @@ pub enum Thing {
 /// An inferred edge is dropped when it would close a cycle with declared ones.
 #[derive(Default, Debug)]
 pub struct Relations {
-    pub(crate) provides: Vec<Thing>,
-    pub(crate) needs: Vec<(Thing, &'static str)>,
+    pub(crate) provides: Vec<SystemObject>,
+    pub(crate) needs: Vec<(SystemObject, &'static str)>,
     pub(crate) needs_above: Vec<PathBuf>,
-    pub(crate) genius_needs: Vec<(Thing, &'static str)>,
+    pub(crate) genius_needs: Vec<(SystemObject, &'static str)>,
     pub(crate) genius_above: Vec<(PathBuf, &'static str)>,
-    pub(crate) serves: Vec<(Thing, &'static str)>,
+    pub(crate) serves: Vec<(SystemObject, &'static str)>,
 }
 
 impl Relations {
@@ -151,13 +160,13 @@ impl Relations {
     }
 
     /// Adds a thing that the resource provides.
-    pub fn provides(&mut self, thing: Thing) {
+    pub fn provides(&mut self, thing: SystemObject) {
         self.provides.push(thing);
     }
 
     /// Adds an autorequire of Puppet: the provider of the thing comes first. `why`
     /// completes "after X: …", as in "its owner".
-    pub fn needs(&mut self, thing: Thing, why: &'static str) {
+    pub fn needs(&mut self, thing: SystemObject, why: &'static str) {
         self.needs.push((thing, why));
     }
 
@@ -168,7 +177,7 @@ impl Relations {
 
     /// Like [`Relations::needs`], but only if order is inferred beyond Puppet's rules
     /// (genius mode).
-    pub fn genius_needs(&mut self, thing: Thing, why: &'static str) {
+    pub fn genius_needs(&mut self, thing: SystemObject, why: &'static str) {
         self.genius_needs.push((thing, why));
     }
 
@@ -179,7 +188,7 @@ impl Relations {
 
     /// Orders this resource before the provider of the thing, in genius mode only
     /// (configuration before the service that reads it).
-    pub fn genius_serves(&mut self, thing: Thing, why: &'static str) {
+    pub fn genius_serves(&mut self, thing: SystemObject, why: &'static str) {
         self.serves.push((thing, why));
     }
 }

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex};
 use bunraku_model::catalog::ResourceReference;
 use serde_json::Map;
 
-use crate::sight::{Licence, LocalSources, RunContext};
+use crate::access::{Licence, LocalSources, RunContext};
 use crate::types::file::put_back;
-use crate::{Backup, Cancellation, Secrets, Sight, StepError};
+use crate::{Backup, Cancellation, ReadAccess, Secrets, StepError};
 
 /// Restores a replaced file with its mode and owner. The current file is kept as a backup in turn.
 pub fn restore(
@@ -26,6 +26,7 @@ pub fn restore(
         state_directory: state_directory.to_owned(),
         sources: Arc::new(LocalSources::default()),
         facts: Arc::new(Map::new()),
+        commands: crate::CommandSetting::default(),
         managed: None,
         coordinator: Arc::new(crate::NoCoordinator),
         users: Mutex::default(),
@@ -34,7 +35,7 @@ pub fn restore(
         dirty_directories: Mutex::default(),
     };
     let reference = ResourceReference::new("file", backup.path.clone());
-    let sight = Sight {
+    let access = ReadAccess {
         run: &run,
         reference: &reference,
         noop: false,
@@ -42,5 +43,5 @@ pub fn restore(
         upstream_pending: false,
     };
     let licence = Licence::of_run(false).expect("not a noop run");
-    put_back(backup, &licence.hands(sight))
+    put_back(backup, &licence.write_access(access))
 }

@@ -130,7 +130,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_secret_is_hidden_wherever_it_stands_also_inside_a_longer_one() {
+    fn a_secret_is_hidden_everywhere_even_inside_a_longer_one() {
         let mut secrets = Secrets::default();
         secrets.add(&json!(["hunter22", {"key": "hunter22-long"}]));
         assert_eq!(

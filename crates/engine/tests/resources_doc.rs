@@ -6,8 +6,8 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use bunraku_engine::{
-    Cancellation, CarryOut, EVERYWHERE, ParameterSpec, Plan, PlanOptions, Registry, Status,
-    TypeSpec, carry_out,
+    ApplyOptions, Cancellation, CatalogPlan, EVERYWHERE, ParameterSpec, PlanOptions, Registry,
+    Status, TypeSpec, apply_plan,
 };
 use bunraku_model::Catalog;
 use serde_json::{Value, json};
@@ -195,15 +195,15 @@ fn run(heading: &str, example: &Value, root: &Path, noop: bool) -> bunraku_engin
     let catalog: Catalog =
         serde_json::from_value(json!({"name": "example", "resources": resources}))
             .expect("resources");
-    let plan = Plan::new(&catalog, &Registry::standard(), PlanOptions::default());
+    let plan = CatalogPlan::new(&catalog, &Registry::standard(), PlanOptions::default());
     let plan = plan.unwrap_or_else(|error| panic!("the example of {heading}: {error}"));
     let cancellation = Cancellation::new().expect("a pipe");
-    let how = CarryOut {
+    let how = ApplyOptions {
         noop,
         root: machine_root(example, root),
-        ..CarryOut::new(root.join(".state"), cancellation, &())
+        ..ApplyOptions::new(root.join(".state"), cancellation, &())
     };
-    carry_out(&plan, how).expect("a summary")
+    apply_plan(&plan, how).expect("a summary")
 }
 
 #[test]

@@ -19,7 +19,7 @@ pub type Value = Option<String>;
 /// The outcome of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
+pub enum CallOutcome {
     /// Acknowledged.
     Done,
     /// Reported to have had no effect.
@@ -94,12 +94,12 @@ pub struct Operation {
     pub ended: Micros,
     #[serde(flatten)]
     pub call: Call,
-    pub outcome: Outcome,
+    pub outcome: CallOutcome,
 }
 
 /// A time in which no packet passed from one side to another.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Cut {
+pub struct NetworkCut {
     /// All links were cut by this time.
     pub begun: Micros,
     /// No link was restored before this time.
@@ -155,7 +155,7 @@ pub struct End {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct History {
     pub operations: Vec<Operation>,
-    pub cuts: Vec<Cut>,
+    pub cuts: Vec<NetworkCut>,
     pub node_runs: Vec<NodeRun>,
     /// Pairs of nodes of an ordered run, where one waits for the other.
     pub order: Vec<(String, String)>,
@@ -166,6 +166,6 @@ impl History {
     /// Returns the acknowledged calls.
     pub fn acknowledged(&self) -> impl Iterator<Item = &Operation> {
         let operations = self.operations.iter();
-        operations.filter(|operation| operation.outcome == Outcome::Done)
+        operations.filter(|operation| operation.outcome == CallOutcome::Done)
     }
 }

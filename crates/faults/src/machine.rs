@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::history::Server;
 use crate::network::{Names, address};
-use crate::plant::Plant;
+use crate::plant::RemovedGuard;
 use crate::tool::{ToolError, run};
 
 /// Enough for etcd's logs, which it allocates 64 MB at a time, and little else.
@@ -23,7 +23,7 @@ pub(crate) struct Machine {
     pub(crate) name: String,
     place: PathBuf,
     space: String,
-    plant: Plant,
+    plant: RemovedGuard,
     process: Option<Child>,
     /// True if the server should run: a process that exits is then restarted.
     wanted: bool,
@@ -35,7 +35,7 @@ impl Machine {
         number: Server,
         place: &Path,
         names: &Names,
-        plant: Plant,
+        plant: RemovedGuard,
     ) -> Result<Self, ToolError> {
         let machine = Self {
             number,

@@ -10,58 +10,59 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use bunraku_faults::fault::Faults;
-use bunraku_faults::plant::Plant;
-use bunraku_faults::run::{self, Options, Size};
-use bunraku_faults::stage::{Asked, Stage, StageError};
+use bunraku_faults::plant::RemovedGuard;
+use bunraku_faults::run::{self, Options, RunSize};
+use bunraku_faults::stage::{ExitSignals, Stage, StageError};
 use bunraku_faults::{checker, history::History};
 use clap::{Args, Parser, Subcommand};
 
 #[derive(Parser)]
-#[command(about = "Faults from a seed against real servers, and a checker over what clients saw")]
+#[command(about = "Runs seeded faults against real servers and checks what clients observed")]
 struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
     #[command(flatten)]
-    how: How,
+    how: RunArguments,
 }
 
 #[derive(Args, Clone)]
-struct How {
-    /// The first seed; the next ones follow
+struct RunArguments {
+    /// First seed; later runs use the seeds after it
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Go on with new seeds for so long
+    /// Run new seeds for this many minutes
     #[arg(long, default_value_t = 0)]
     minutes: u64,
-    /// Go on for so many seeds, if that takes longer
+    /// Run at least this many seeds
     #[arg(long, default_value_t = 1)]
     seeds: u64,
-    /// How long things break under each seed
+    /// Duration of the faults for each seed, in seconds
     #[arg(long, default_value_t = 45)]
     seconds: u64,
+    /// Number of servers
     #[arg(long, default_value_t = 5)]
     servers: usize,
-    /// How many keep the data [default: 3 or 5, as the seed says]
+    /// Number of datastores [default: 3 or 5, depending on the seed]
     #[arg(long)]
     datastores: Option<usize>,
-    /// Take a guard away from the servers: the checker has to find out
+    /// Remove a guard from the servers, to test that the checker detects it
     #[arg(long, value_enum, default_value_t)]
-    plant: Plant,
-    /// Go on after a seed that failed
+    plant: RemovedGuard,
+    /// Continue after a failed seed
     #[arg(long)]
     keep_going: bool,
-    /// Where logs and histories of failed seeds are kept
+    /// Directory for logs and histories of failed seeds
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
 }
 
 #[derive(Subcommand)]
 enum Command {
-    /// Check a history that was kept
+    /// Check a saved history
     Check { file: PathBuf },
-    /// Say what a seed leads to, and do nothing
+    /// Print the faults of a seed without running them
     Plan,
-    /// One seed, inside the stage
+    /// Run one seed inside the network namespaces
     #[command(hide = true)]
     Inside {
         #[arg(long)]
@@ -76,7 +77,7 @@ fn main() -> ExitCode {
     let own = words.next().unwrap_or_default();
     if let Some(plant) = words
         .next()
-        .and_then(|word| Plant::by_word(&word.to_string_lossy()))
+        .and_then(|word| RemovedGuard::by_word(&word.to_string_lossy()))
     {
         return bunraku::main_with(std::iter::once(own).chain(words), plant.wiring());
     }
@@ -97,13 +98,13 @@ fn check_file(file: &PathBuf) -> ExitCode {
     match serde_json::from_str::<History>(&text) {
         Ok(history) => tell(&checker::check(&history)),
         Err(error) => {
-            eprintln!("error: {} is no history: {error}", file.display());
+            eprintln!("error: {} is not a history: {error}", file.display());
             ExitCode::FAILURE
         }
     }
 }
 
-fn plan(how: &How) -> ExitCode {
+fn plan(how: &RunArguments) -> ExitCode {
     let mut time = Duration::ZERO;
     for step in Faults::new(how.seed, how.servers) {
         println!("{:>6.1?}  {:?} for {:?}", time, step.faults, step.hold);
@@ -127,11 +128,11 @@ fn tell(wrong: &[String]) -> ExitCode {
 }
 
 /// Runs one seed after the other, each on its own stage.
-async fn outside(how: &How) -> ExitCode {
+async fn outside(how: &RunArguments) -> ExitCode {
     let until = Instant::now() + Duration::from_secs(how.minutes * 60);
     let (mut done, mut failed) = (0, Vec::new());
     // Lives as long as the process: signals between two seeds are handled, too.
-    let mut asked = match Asked::listen() {
+    let mut asked = match ExitSignals::listen() {
         Ok(asked) => asked,
         Err(error) => return complain(&error),
     };
@@ -165,7 +166,11 @@ fn complain(error: &StageError) -> ExitCode {
 }
 
 /// Returns true if the seed passed, or `None` if it was interrupted.
-async fn on_stage(how: &How, seed: u64, asked: &mut Asked) -> Result<Option<bool>, StageError> {
+async fn on_stage(
+    how: &RunArguments,
+    seed: u64,
+    asked: &mut ExitSignals,
+) -> Result<Option<bool>, StageError> {
     let place = tempfile::Builder::new()
         .prefix("bunraku-faults-")
         .tempdir()
@@ -178,7 +183,7 @@ async fn on_stage(how: &How, seed: u64, asked: &mut Asked) -> Result<Option<bool
         format!("--servers={}", how.servers),
         format!(
             "--plant={}",
-            if how.plant == Plant::Nothing {
+            if how.plant == RemovedGuard::Nothing {
                 "nothing"
             } else {
                 "compares"
@@ -200,7 +205,7 @@ async fn on_stage(how: &How, seed: u64, asked: &mut Asked) -> Result<Option<bool
     Ok(fine)
 }
 
-fn keep(how: &How, seed: u64, place: tempfile::TempDir) {
+fn keep(how: &RunArguments, seed: u64, place: tempfile::TempDir) {
     let kept = place.keep();
     let Some(directory) = &how.keep else {
         println!("  logs and history: {}", kept.display());
@@ -212,17 +217,18 @@ fn keep(how: &How, seed: u64, place: tempfile::TempDir) {
         .arg(&kept)
         .arg(&target)
         .status();
-    match moved.is_ok_and(|status| status.success()) {
-        true => println!("  logs and history: {}", target.display()),
-        false => println!("  logs and history: {}", kept.display()),
+    if moved.is_ok_and(|status| status.success()) {
+        println!("  logs and history: {}", target.display())
+    } else {
+        println!("  logs and history: {}", kept.display())
     }
 }
 
 /// Runs one seed.
-async fn inside(how: &How, prefix: String, place: PathBuf) -> ExitCode {
+async fn inside(how: &RunArguments, prefix: String, place: PathBuf) -> ExitCode {
     let options = Options {
         seed: how.seed,
-        size: Size {
+        size: RunSize {
             servers: how.servers,
             datastores: how.datastores.unwrap_or(if how.seed.is_multiple_of(3) {
                 5.min(how.servers)

@@ -9,17 +9,17 @@ use bunraku::Wiring;
 use bunraku_store::testing::Overlay;
 use bunraku_store::{SharedStore, StoreError, Transaction, TransactionOutcome};
 
-/// What is taken away.
+/// The guard to remove from the servers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
-pub enum Plant {
-    /// Nothing: servers are as people run them.
+pub enum RemovedGuard {
+    /// None: servers run unchanged
     #[default]
     Nothing,
-    /// Locks and things done once are written without comparing.
+    /// Write locks and once tasks without comparing revisions
     Compares,
 }
 
-impl Plant {
+impl RemovedGuard {
     /// Returns the argument that makes this program run as Bunraku with this bug.
     pub fn word(self) -> &'static str {
         match self {
@@ -38,7 +38,7 @@ impl Plant {
         match self {
             Self::Nothing => Wiring::default(),
             Self::Compares => Wiring {
-                store: |inner| Arc::new(Careless { inner }),
+                store: |inner| Arc::new(CarelessStore { inner }),
                 ..Wiring::default()
             },
         }
@@ -46,7 +46,7 @@ impl Plant {
 }
 
 /// A store that skips important comparisons.
-struct Careless {
+struct CarelessStore {
     inner: SharedStore,
 }
 
@@ -58,7 +58,7 @@ fn is_cared_for(transaction: &Transaction) -> bool {
     })
 }
 
-impl Overlay for Careless {
+impl Overlay for CarelessStore {
     fn inner(&self) -> &SharedStore {
         &self.inner
     }

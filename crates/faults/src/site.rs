@@ -20,7 +20,7 @@ use bunraku_wire::{Client, ClientError, ClientOptions, Credentials, ReloadableCl
 use crate::history::Server;
 use crate::machine::Machine;
 use crate::network::{Names, Network, address};
-use crate::plant::Plant;
+use crate::plant::RemovedGuard;
 use crate::tool::{ToolError, run};
 
 /// A generous time limit for everything that must happen.
@@ -71,15 +71,19 @@ pub(crate) struct Site {
 
 /// The size of a run.
 #[derive(Clone, Debug)]
-pub struct Size {
+pub struct RunSize {
     pub servers: usize,
     pub datastores: usize,
-    pub plant: Plant,
+    pub plant: RemovedGuard,
 }
 
 impl Site {
     /// Starts everything, and waits until the cluster is complete.
-    pub(crate) async fn start(place: &Path, names: Names, size: &Size) -> Result<Self, SiteError> {
+    pub(crate) async fn start(
+        place: &Path,
+        names: Names,
+        size: &RunSize,
+    ) -> Result<Self, SiteError> {
         let network = Network::build(names.clone(), size.servers).await?;
         write(&place.join("cluster.toml"), SETTINGS)?;
         let mut machines = Vec::new();
@@ -302,7 +306,7 @@ impl Site {
         let servers: Vec<String> = self.machines.iter().map(Machine::api).collect();
         let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
         command
-            .arg(Plant::Nothing.word())
+            .arg(RemovedGuard::Nothing.word())
             .args(["agent", "--name", node, "--server", &servers.join(",")])
             .arg(format!("--ca-fingerprint={}", token.ca_fingerprint))
             .arg(format!(
@@ -400,12 +404,13 @@ impl Drop for Site {
 fn ended_well(mut command: Command, words: &[String]) -> Result<(), SiteError> {
     let output = command.output();
     let output = output.map_err(|error| SiteError::Setup(error.to_string()))?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(SiteError::Command {
+    if output.status.success() {
+        Ok(())
+    } else {
+        Err(SiteError::Command {
             command: words.join(" "),
             told: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
-        }),
+        })
     }
 }
 

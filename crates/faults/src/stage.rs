@@ -29,12 +29,12 @@ pub enum StageError {
 }
 
 /// Signals that ask this process to exit.
-pub struct Asked {
+pub struct ExitSignals {
     terminate: Signals,
     interrupt: Signals,
 }
 
-impl Asked {
+impl ExitSignals {
     /// Listens for signals from now on, including those that arrive while nothing waits.
     pub fn listen() -> Result<Self, StageError> {
         let listen = |kind| signal(kind).map_err(StageError::Inside);
@@ -93,7 +93,7 @@ impl Stage {
         &self,
         program: &Path,
         arguments: &[String],
-        asked: &mut Asked,
+        asked: &mut ExitSignals,
     ) -> Result<Option<ExitStatus>, StageError> {
         let mut child = tokio::process::Command::new("ip")
             .args(["netns", "exec", &self.names.hub()])

@@ -42,11 +42,12 @@ pub(crate) async fn feed(words: &[&str], input: &str) -> Result<String, ToolErro
         let _ = stdin.write_all(input.as_bytes()).await;
     }
     let output = child.wait_with_output().await.map_err(missing)?;
-    match output.status.success() {
-        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-        false => Err(ToolError::Failed {
+    if output.status.success() {
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    } else {
+        Err(ToolError::Failed {
             command: words.join(" "),
             told: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
-        }),
+        })
     }
 }

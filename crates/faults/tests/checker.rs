@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use bunraku_faults::checker::check;
 use bunraku_faults::history::{
-    Call, Change, Cut, History, Micros, NodeRun, Operation, Outcome, RunEnd, Value,
+    Call, CallOutcome, Change, History, Micros, NetworkCut, NodeRun, Operation, RunEnd, Value,
 };
 
 fn value(text: &str) -> Value {
@@ -15,7 +15,7 @@ fn seconds(time: u64) -> Micros {
     time * 1_000_000
 }
 
-fn operation(client: usize, begun: u64, ended: u64, call: Call, outcome: Outcome) -> Operation {
+fn operation(client: usize, begun: u64, ended: u64, call: Call, outcome: CallOutcome) -> Operation {
     Operation {
         client,
         server: Some(client),
@@ -31,10 +31,10 @@ fn read(client: usize, begun: u64, ended: u64, text: &str) -> Operation {
         key: "k".to_owned(),
         value: value(text),
     };
-    operation(client, begun, ended, call, Outcome::Done)
+    operation(client, begun, ended, call, CallOutcome::Done)
 }
 
-fn write(client: usize, begun: u64, ended: u64, text: &str, outcome: Outcome) -> Operation {
+fn write(client: usize, begun: u64, ended: u64, text: &str, outcome: CallOutcome) -> Operation {
     let call = Call::Write {
         key: "k".to_owned(),
         value: text.to_owned(),
@@ -48,7 +48,7 @@ fn swap(
     ended: u64,
     from: &str,
     to: &str,
-    outcome: Outcome,
+    outcome: CallOutcome,
 ) -> Operation {
     let call = Call::Swap {
         key: "k".to_owned(),
@@ -65,13 +65,13 @@ fn acquire(client: usize, begun: u64, ended: u64, token: u64) -> Operation {
         lease: seconds(5),
         token: Some(token),
     };
-    operation(client, begun, ended, call, Outcome::Done)
+    operation(client, begun, ended, call, CallOutcome::Done)
 }
 
 fn release(client: usize, begun: u64, ended: u64, token: u64) -> Operation {
     let lock = "l".to_owned();
     let call = Call::Release { lock, token };
-    operation(client, begun, ended, call, Outcome::Unknown)
+    operation(client, begun, ended, call, CallOutcome::Unknown)
 }
 
 fn claim(client: usize, begun: u64, ended: u64, token: u64) -> Operation {
@@ -80,13 +80,13 @@ fn claim(client: usize, begun: u64, ended: u64, token: u64) -> Operation {
         lease: seconds(5),
         token: Some(token),
     };
-    operation(client, begun, ended, call, Outcome::Done)
+    operation(client, begun, ended, call, CallOutcome::Done)
 }
 
 fn finish(client: usize, begun: u64, ended: u64, token: u64) -> Operation {
     let app = "a".to_owned();
     let call = Call::Finish { app, token };
-    operation(client, begun, ended, call, Outcome::Done)
+    operation(client, begun, ended, call, CallOutcome::Done)
 }
 
 fn history(operations: Vec<Operation>) -> History {
@@ -115,16 +115,16 @@ fn wrong_in(history: &History, about: &str) {
 #[test]
 fn a_register_that_could_be_one_is_fine() {
     fine(vec![
-        swap(0, 0, 1, "", "a", Outcome::Done),
+        swap(0, 0, 1, "", "a", CallOutcome::Done),
         read(1, 0, 3, ""),
-        swap(1, 2, 4, "a", "b", Outcome::Done),
+        swap(1, 2, 4, "a", "b", CallOutcome::Done),
         // This swap happened …
-        swap(0, 5, 6, "b", "c", Outcome::Unknown),
+        swap(0, 5, 6, "b", "c", CallOutcome::Unknown),
         read(1, 7, 8, "c"),
         // … and this one did not, or not yet.
-        swap(0, 9, 9, "c", "d", Outcome::Unknown),
+        swap(0, 9, 9, "c", "d", CallOutcome::Unknown),
         read(1, 10, 11, "c"),
-        swap(2, 10, 11, "x", "y", Outcome::Refused),
+        swap(2, 10, 11, "x", "y", CallOutcome::Refused),
         read(1, 12, 13, "d"),
     ]);
 }
@@ -132,9 +132,9 @@ fn a_register_that_could_be_one_is_fine() {
 #[test]
 fn writes_that_overlap_may_be_seen_in_either_order() {
     fine(vec![
-        write(0, 0, 10, "a", Outcome::Done),
-        write(1, 0, 10, "b", Outcome::Done),
-        write(2, 0, 10, "c", Outcome::Unknown),
+        write(0, 0, 10, "a", CallOutcome::Done),
+        write(1, 0, 10, "b", CallOutcome::Done),
+        write(2, 0, 10, "c", CallOutcome::Unknown),
         read(3, 1, 2, "c"),
         read(3, 3, 4, "a"),
         read(4, 5, 6, "b"),
@@ -145,8 +145,8 @@ fn writes_that_overlap_may_be_seen_in_either_order() {
 fn an_acknowledged_write_that_is_lost_is_found() {
     wrong(
         vec![
-            swap(0, 0, 1, "", "a", Outcome::Done),
-            swap(0, 2, 3, "a", "b", Outcome::Done),
+            swap(0, 0, 1, "", "a", CallOutcome::Done),
+            swap(0, 2, 3, "a", "b", CallOutcome::Done),
             read(1, 4, 5, "a"),
         ],
         "register k",
@@ -157,26 +157,29 @@ fn an_acknowledged_write_that_is_lost_is_found() {
 fn two_swaps_of_the_same_value_are_found() {
     wrong(
         vec![
-            swap(0, 0, 1, "", "a", Outcome::Done),
-            swap(0, 2, 3, "a", "b", Outcome::Done),
-            swap(1, 2, 3, "a", "c", Outcome::Done),
+            swap(0, 0, 1, "", "a", CallOutcome::Done),
+            swap(0, 2, 3, "a", "b", CallOutcome::Done),
+            swap(1, 2, 3, "a", "c", CallOutcome::Done),
         ],
         "register k",
     );
 }
 
 #[test]
-fn a_write_said_to_be_refused_that_took_place_is_found() {
+fn a_write_reported_as_refused_that_took_place_is_found() {
     wrong(
         vec![
-            swap(0, 0, 1, "", "a", Outcome::Done),
-            swap(1, 2, 3, "a", "b", Outcome::Refused),
+            swap(0, 0, 1, "", "a", CallOutcome::Done),
+            swap(1, 2, 3, "a", "b", CallOutcome::Refused),
             read(0, 4, 5, "a"),
         ],
         "register k",
     );
     wrong(
-        vec![write(0, 0, 1, "a", Outcome::Refused), read(1, 2, 3, "a")],
+        vec![
+            write(0, 0, 1, "a", CallOutcome::Refused),
+            read(1, 2, 3, "a"),
+        ],
         "register k",
     );
 }
@@ -185,8 +188,8 @@ fn a_write_said_to_be_refused_that_took_place_is_found() {
 fn a_read_of_the_past_is_found() {
     wrong(
         vec![
-            write(0, 0, 1, "a", Outcome::Done),
-            write(0, 2, 3, "b", Outcome::Done),
+            write(0, 0, 1, "a", CallOutcome::Done),
+            write(0, 2, 3, "b", CallOutcome::Done),
             read(1, 4, 5, "b"),
             read(2, 6, 7, "a"),
         ],
@@ -198,8 +201,8 @@ fn a_read_of_the_past_is_found() {
 fn a_write_of_unknown_outcome_that_comes_and_goes_is_found() {
     wrong(
         vec![
-            write(0, 0, 1, "a", Outcome::Done),
-            write(1, 2, 3, "b", Outcome::Unknown),
+            write(0, 0, 1, "a", CallOutcome::Done),
+            write(1, 2, 3, "b", CallOutcome::Unknown),
             read(2, 4, 5, "b"),
             read(2, 6, 7, "a"),
         ],
@@ -214,8 +217,8 @@ fn a_long_history_with_many_unknown_writes_is_judged_quickly() {
     for number in 0..2_000_u64 {
         let to = format!("v{number}");
         let outcome = match number % 5 {
-            0 => Outcome::Unknown,
-            _ => Outcome::Done,
+            0 => CallOutcome::Unknown,
+            _ => CallOutcome::Done,
         };
         operations.push(swap(0, number * 2, number * 2 + 3, &before, &to, outcome));
         operations.push(read(1, number * 2 + 3, number * 2 + 4, &to));
@@ -226,7 +229,7 @@ fn a_long_history_with_many_unknown_writes_is_judged_quickly() {
             number * 2 + 1,
             "x",
             &never,
-            Outcome::Unknown,
+            CallOutcome::Unknown,
         ));
         before = to;
     }
@@ -297,7 +300,7 @@ fn fired() -> History {
         firing: "f".to_owned(),
         hosts: vec!["n1".to_owned(), "n2".to_owned()],
     };
-    history(vec![operation(0, 0, 1, call, Outcome::Done)])
+    history(vec![operation(0, 0, 1, call, CallOutcome::Done)])
 }
 
 fn node_run(node: &str, id: &str, begun: u64, run: Option<&str>) -> NodeRun {
@@ -342,11 +345,11 @@ fn a_run_that_only_counts_a_firing_served_it_if_it_came_later_and_counts_enough(
         hosts: hosts[1..].to_vec(),
     };
     one.operations
-        .push(operation(0, 0, 1, call.clone(), Outcome::Done));
+        .push(operation(0, 0, 1, call.clone(), CallOutcome::Done));
     wrong_in(&one, "n2 neither ran nor was reported");
     one.node_runs[1].more = 2;
     assert_eq!(check(&one), [""; 0]);
-    one.operations[1] = operation(0, 3, 4, call, Outcome::Done);
+    one.operations[1] = operation(0, 3, 4, call, CallOutcome::Done);
     wrong_in(&one, "n2 neither ran nor was reported");
 }
 
@@ -357,7 +360,7 @@ fn ordered(first: u64, second: u64) -> History {
         0,
         1,
         Call::StartRun { run },
-        Outcome::Done,
+        CallOutcome::Done,
     )]);
     one.order = vec![("n1".to_owned(), "n2".to_owned())];
     one.node_runs = vec![
@@ -394,8 +397,8 @@ fn a_run_that_was_acknowledged_and_forgotten_is_found() {
     wrong_in(&one, "never ended");
 }
 
-fn cut() -> Cut {
-    Cut {
+fn cut() -> NetworkCut {
+    NetworkCut {
         begun: seconds(10),
         ended: seconds(20),
         sides: vec![BTreeSet::from([0, 1]), BTreeSet::from([2, 3, 4])],
@@ -405,8 +408,8 @@ fn cut() -> Cut {
 #[test]
 fn two_sides_of_a_cut_that_decide_are_found() {
     let mut one = history(vec![
-        write(0, 11, 12, "a", Outcome::Done),
-        write(2, 13, 14, "b", Outcome::Done),
+        write(0, 11, 12, "a", CallOutcome::Done),
+        write(2, 13, 14, "b", CallOutcome::Done),
     ]);
     assert_eq!(check(&one), [""; 0]);
     one.cuts.push(cut());
@@ -414,13 +417,13 @@ fn two_sides_of_a_cut_that_decide_are_found() {
 }
 
 #[test]
-fn what_reaches_into_a_cut_from_before_or_was_only_read_is_no_decision() {
+fn a_read_or_an_operation_from_before_a_cut_does_not_count_as_a_decision() {
     let mut one = history(vec![
-        write(0, 9, 12, "a", Outcome::Done),
+        write(0, 9, 12, "a", CallOutcome::Done),
         read(0, 13, 14, "a"),
-        write(1, 13, 14, "c", Outcome::Unknown),
-        write(2, 13, 16, "b", Outcome::Done),
-        write(0, 19, 21, "d", Outcome::Done),
+        write(1, 13, 14, "c", CallOutcome::Unknown),
+        write(2, 13, 16, "b", CallOutcome::Done),
+        write(0, 19, 21, "d", CallOutcome::Done),
     ]);
     one.cuts.push(cut());
     assert_eq!(check(&one), [""; 0]);
@@ -428,12 +431,12 @@ fn what_reaches_into_a_cut_from_before_or_was_only_read_is_no_decision() {
 
 #[test]
 fn a_failover_on_the_other_side_of_a_cut_is_found() {
-    let mut one = history(vec![write(2, 13, 14, "b", Outcome::Done)]);
+    let mut one = history(vec![write(2, 13, 14, "b", CallOutcome::Done)]);
     one.cuts.push(cut());
     one.end.changes.push(Change {
         at: seconds(15),
         by: 1,
-        what: "`s3` was taken off the list of datastores".to_owned(),
+        what: "`s3` removed from the datastores".to_owned(),
     });
     wrong_in(&one, "a change of the datastores");
 }

@@ -59,9 +59,10 @@ impl Excerpt {
     fn pointing(&self, arrow: &str, mark: char, label: &str) -> String {
         let number = self.line.to_string();
         let gutter = " ".repeat(number.len());
-        let from = match self.text.chars().count() <= LONGEST {
-            true => 0,
-            false => (self.column - 1).saturating_sub(LONGEST / 2),
+        let from = if self.text.chars().count() <= LONGEST {
+            0
+        } else {
+            (self.column - 1).saturating_sub(LONGEST / 2)
         };
         let shown: String = self
             .text

@@ -11,6 +11,7 @@ mod glob;
 mod ids;
 mod names;
 mod node;
+mod ordering_mode;
 mod role;
 mod span;
 
@@ -24,8 +25,10 @@ pub use ids::{
     ReleaseNumber, RunId, ServerId,
 };
 pub use names::{
-    AppName, EnvironmentName, InvalidName, LockName, NodeName, TriggerName, default_environment,
+    AppName, EnvironmentName, InvalidName, LockName, NodeName, RepositoryName, TriggerName,
+    default_environment,
 };
 pub use node::{Activity, Administration, Connection, NodeStatus, StatusWord};
+pub use ordering_mode::{InvalidOrderingMode, OrderingMode};
 pub use role::{InvalidRole, Role};
 pub use span::{InvalidSpan, parse_span};

@@ -12,7 +12,7 @@ const LONGEST: usize = 253;
 
 /// The reason why a name is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{name}` cannot be the name of {what}: {why}")]
+#[error("`{name}` is not a valid name for {what}: {why}")]
 pub struct InvalidName {
     what: &'static str,
     name: String,
@@ -88,8 +88,15 @@ name! {
 }
 
 name! {
+    /// A control repository whose branches are environments.
+    RepositoryName, "a repository",
+    |byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'_'),
+    "only a-z, 0-9, `-` and `_` are allowed"
+}
+
+name! {
     /// The name of a task that is done once per fleet.
-    AppName, "a thing done once",
+    AppName, "a once task",
     |byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_'),
     "only A-Z, a-z, 0-9, `.`, `-` and `_` are allowed"
 }
@@ -132,7 +139,7 @@ mod tests {
         }
         assert_eq!(
             NodeName::new("Web/1").expect_err("upper case").to_string(),
-            "`Web/1` cannot be the name of a node: only a-z, 0-9, `.`, `-` and `_` are allowed"
+            "`Web/1` is not a valid name for a node: only a-z, 0-9, `.`, `-` and `_` are allowed"
         );
     }
 }

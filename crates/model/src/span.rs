@@ -6,7 +6,7 @@ use jiff::{SpanRelativeTo, Unit};
 
 /// A text that is not a span of time.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("`{0}` is not a span of time; write for example `30s`, `15m`, `1h 30m` or `7d`")]
+#[error("`{0}` is not a duration; write for example `30s`, `15m`, `1h 30m` or `7d`")]
 pub struct InvalidSpan(String);
 
 /// Parses a span. A day has 24 hours. Months and years have no fixed length and are rejected.

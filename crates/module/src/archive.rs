@@ -34,21 +34,21 @@ const PURPOSE: &[u8] = b"bunraku module manifest, version 1\n";
 /// Errors from reading a package.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
-    #[error("it cannot be read as a compressed archive")]
+    #[error("it is not a readable compressed archive")]
     Read(#[source] io::Error),
     #[error("`{expected}` is missing")]
     Missing { expected: &'static str },
-    #[error("`{0}` is larger than a module may be")]
+    #[error("`{0}` exceeds the maximum size of a module")]
     TooLarge(String),
     #[error("it has more than {MOST_FILES} files")]
     TooMany,
-    #[error("`{0}` is not a plain file inside the module")]
+    #[error("`{0}` is not a regular file inside the module")]
     NotPlain(String),
-    #[error("`{0}` is there twice")]
+    #[error("`{0}` exists twice")]
     Twice(String),
-    #[error("there is something behind its end")]
+    #[error("it has trailing data")]
     Behind,
-    #[error("the signatures cannot be read")]
+    #[error("cannot read the signatures")]
     Signatures(#[source] serde_json::Error),
 }
 
@@ -57,11 +57,11 @@ pub enum ArchiveError {
 pub enum PackError {
     #[error("the manifest is refused")]
     Manifest(#[from] ManifestError),
-    #[error("`{0}` is not a path that a module may have")]
+    #[error("`{0}` is not a valid path in a module")]
     Path(String),
     #[error("it has more than {MOST_FILES} files, or more than 256 MiB")]
     TooLarge,
-    #[error("the package is not one")]
+    #[error("the package is invalid")]
     Archive(#[from] ArchiveError),
 }
 
@@ -259,7 +259,7 @@ fn read<R: Read>(
     let mut bytes = Vec::new();
     entry.read_to_end(&mut bytes).map_err(ArchiveError::Read)?;
     if bytes.len() as u64 != entry.size() {
-        let cut = io::Error::new(io::ErrorKind::UnexpectedEof, "it ends too early");
+        let cut = io::Error::new(io::ErrorKind::UnexpectedEof, "it is incomplete");
         return Err(ArchiveError::Read(cut));
     }
     Ok((path, bytes))

@@ -16,7 +16,7 @@ const PEM_TAG: &str = "PRIVATE KEY";
 /// Errors from reading or creating a key.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
-    #[error("no new key could be made")]
+    #[error("cannot create a key")]
     Generate,
     #[error("this is not a private Ed25519 key in PEM")]
     Private,

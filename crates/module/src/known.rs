@@ -5,38 +5,38 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Verified, Version};
+use crate::{VerifiedModule, Version};
 
 /// The newest version seen of each module, by name.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Known(BTreeMap<String, Seen>);
+pub struct KnownVersions(BTreeMap<String, KnownVersion>);
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-struct Seen {
+struct KnownVersion {
     version: Version,
     content: String,
 }
 
 /// Reasons to reject a verified module.
 #[derive(Debug, thiserror::Error)]
-pub enum KnownError {
-    #[error("`{name}` {offered} is older than {newest}, which was here before")]
+pub enum KnownVersionError {
+    #[error("`{name}` {offered} is older than {newest}, which was used before")]
     Downgrade {
         name: String,
         offered: Version,
         newest: Version,
     },
     #[error(
-        "`{name}` {version} was here before with another content: a new content needs a new version"
+        "`{name}` {version} was used before with different content: changed content needs a new version"
     )]
     OtherContent { name: String, version: Version },
-    #[error("the record of known modules cannot be read")]
+    #[error("cannot read the record of known modules")]
     Read(#[from] serde_json::Error),
 }
 
-impl Known {
-    pub fn parse(bytes: &[u8]) -> Result<Self, KnownError> {
+impl KnownVersions {
+    pub fn parse(bytes: &[u8]) -> Result<Self, KnownVersionError> {
         Ok(serde_json::from_slice(bytes)?)
     }
 
@@ -46,9 +46,9 @@ impl Known {
 
     /// Records a module, unless it is older than the recorded one. Returns whether the record
     /// changed.
-    pub fn take(&mut self, module: &Verified) -> Result<bool, KnownError> {
+    pub fn take(&mut self, module: &VerifiedModule) -> Result<bool, KnownVersionError> {
         let manifest = module.manifest();
-        let offered = Seen {
+        let offered = KnownVersion {
             version: manifest.version.clone(),
             content: module.content().to_owned(),
         };
@@ -57,19 +57,20 @@ impl Known {
             return Ok(true);
         };
         if offered.version < newest.version {
-            return Err(KnownError::Downgrade {
+            return Err(KnownVersionError::Downgrade {
                 name: manifest.name.clone(),
                 offered: offered.version,
                 newest: newest.version.clone(),
             });
         }
         if offered.version == newest.version {
-            return match offered.content == newest.content {
-                true => Ok(false),
-                false => Err(KnownError::OtherContent {
+            return if offered.content == newest.content {
+                Ok(false)
+            } else {
+                Err(KnownVersionError::OtherContent {
                     name: manifest.name.clone(),
                     version: offered.version,
-                }),
+                })
             };
         }
         self.0.insert(manifest.name.clone(), offered);

@@ -2,7 +2,7 @@
 //!
 //! A module adds resource types. It is one file: a compressed archive with a manifest, signatures
 //! over the manifest, and the files whose hashes the manifest lists. [`verify`] turns the bytes of
-//! a package into a [`Verified`]. This is the only way to get one, so nobody can run, install or
+//! a package into a [`VerifiedModule`]. This is the only way to get one, so nobody can run, install or
 //! unpack an unchecked package.
 //!
 //! This crate works on bytes: it reads and writes no files, runs nothing and uses no network.
@@ -22,12 +22,12 @@ mod tests;
 
 pub use archive::{ArchiveError, File, PackError, pack, sign};
 pub use key::{Fingerprint, KeyError, PublicKey, SigningKey};
-pub use known::{Known, KnownError};
+pub use known::{KnownVersionError, KnownVersions};
 pub use manifest::{
     FileEntry, Manifest, ManifestError, PROTOCOL, ParameterEntry, StateEntry, TypeEntry,
 };
 pub use trust::{Trust, TrustError};
-pub use verify::{Refused, Verified, verify};
+pub use verify::{VerifiedModule, VerifyError, verify};
 pub use version::{InvalidVersion, Version};
 
 /// The file name extension of a package.

@@ -87,23 +87,23 @@ fn timeout() -> u32 {
 /// Errors from parsing or checking a manifest.
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
-    #[error("the manifest is not what a manifest should be")]
+    #[error("the manifest is invalid")]
     Json(#[source] serde_json::Error),
-    #[error("the manifest is for protocol {0}, this program speaks {PROTOCOL}")]
+    #[error("the manifest is for protocol {0}; this program supports {PROTOCOL}")]
     Protocol(u64),
-    #[error("`{0}` is not a name of lower case letters, digits and underscores")]
+    #[error("`{0}` must consist of lower-case letters, digits and underscores")]
     Name(String),
     #[error("the manifest has no types")]
     NoTypes,
-    #[error("`{0}` is there twice")]
+    #[error("`{0}` exists twice")]
     Twice(String),
     #[error("the program `{0}` is not an executable file of the module")]
     Program(String),
     #[error("`{0}` is not a path inside the module")]
     Path(String),
-    #[error("the name parameter `{0}` of `{1}` is no property or parameter of it")]
+    #[error("the name parameter `{0}` of `{1}` is neither a property nor a parameter of it")]
     NameParameter(String, String),
-    #[error("the state function `{0}` does not begin with the name of its type")]
+    #[error("the state function `{0}` must begin with the name of its type")]
     State(String),
 }
 
@@ -191,9 +191,10 @@ fn plain(name: &str) -> Result<(), ManifestError> {
         .is_some_and(|first| first.is_ascii_lowercase())
         && letters.all(|letter| matches!(letter, 'a'..='z' | '0'..='9' | '_'))
         && name.len() <= 64;
-    match good {
-        true => Ok(()),
-        false => Err(ManifestError::Name(name.chars().take(80).collect())),
+    if good {
+        Ok(())
+    } else {
+        Err(ManifestError::Name(name.chars().take(80).collect()))
     }
 }
 

@@ -4,7 +4,9 @@ use expect_test::{Expect, expect};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::{File, Known, Refused, SigningKey, Trust, Verified, pack, sign, verify};
+use crate::{
+    File, KnownVersions, SigningKey, Trust, VerifiedModule, VerifyError, pack, sign, verify,
+};
 
 fn manifest(version: &str) -> Value {
     json!({
@@ -97,7 +99,7 @@ fn tampered(
         .expect("compressed")
 }
 
-fn verified(version: &str, key: &SigningKey) -> Verified {
+fn verified(version: &str, key: &SigningKey) -> VerifiedModule {
     let package = sign(&packed(version), key).expect("signed");
     verify(&package, &trusting(&[key])).expect("verified")
 }
@@ -114,7 +116,7 @@ fn a_signed_package_is_accepted_with_all_that_was_packed() {
     module.check_pin(module.sha256()).expect("its own hash");
     assert!(matches!(
         module.check_pin(&"0".repeat(64)),
-        Err(Refused::Pinned { .. })
+        Err(VerifyError::Pinned { .. })
     ));
 }
 
@@ -199,7 +201,7 @@ fn every_kind_of_tampering_is_refused() {
     refused(
         &change("files/run", "#!/bin/sh\nrm -rf /\n"),
         &trust,
-        expect!["`run` is not what was signed"],
+        expect!["`run` differs from what was signed"],
     );
     let newer = manifest("9.0.0").to_string();
     let swapped = tampered(&package, |_, path, bytes| {
@@ -210,7 +212,7 @@ fn every_kind_of_tampering_is_refused() {
     refused(
         &swapped,
         &trust,
-        expect!["the signature of KEY is not of this module: it was changed after it was signed"],
+        expect!["the signature of KEY does not match: the module was changed after it was signed"],
     );
     let renamed = |to: &'static str| {
         tampered(&package, move |_, path, _| {
@@ -227,19 +229,19 @@ fn every_kind_of_tampering_is_refused() {
     refused(
         &renamed("files/run"),
         &trust,
-        expect!["it is not a module: `run` is there twice"],
+        expect!["it is not a module: `run` exists twice"],
     );
     refused(
         &renamed("files/../../../etc/cron.d/x"),
         &trust,
         expect![
-            "it is not a module: `files/../../../etc/cron.d/x` is not a plain file inside the module"
+            "it is not a module: `files/../../../etc/cron.d/x` is not a regular file inside the module"
         ],
     );
     refused(
         &renamed("elsewhere"),
         &trust,
-        expect!["it is not a module: `elsewhere` is not a plain file inside the module"],
+        expect!["it is not a module: `elsewhere` is not a regular file inside the module"],
     );
     let link = tampered(&package, |header, path, bytes| {
         if path.as_slice() == b"files/data/words" {
@@ -250,7 +252,7 @@ fn every_kind_of_tampering_is_refused() {
     refused(
         &link,
         &trust,
-        expect!["it is not a module: `files/data/words` is not a plain file inside the module"],
+        expect!["it is not a module: `files/data/words` is not a regular file inside the module"],
     );
     let executable = tampered(&package, |header, path, _| {
         if path.as_slice() == b"files/data/words" {
@@ -260,7 +262,7 @@ fn every_kind_of_tampering_is_refused() {
     refused(
         &executable,
         &trust,
-        expect!["`data/words` is not what was signed"],
+        expect!["`data/words` differs from what was signed"],
     );
 }
 
@@ -278,12 +280,12 @@ fn a_signature_of_something_else_does_not_fit() {
     refused(
         &other,
         &trust,
-        expect!["the signature of KEY is not of this module: it was changed after it was signed"],
+        expect!["the signature of KEY does not match: the module was changed after it was signed"],
     );
 }
 
 #[test]
-fn what_is_no_package_is_refused() {
+fn an_invalid_package_is_refused() {
     let author = key();
     let trust = trusting(&[&author]);
     assert!(verify(b"", &trust).is_err());
@@ -296,7 +298,7 @@ fn what_is_no_package_is_refused() {
     refused(
         &longer,
         &trust,
-        expect!["it is not a module: there is something behind its end"],
+        expect!["it is not a module: it has trailing data"],
     );
 }
 
@@ -324,19 +326,19 @@ fn a_bomb_does_not_fill_the_memory() {
     refused(
         &bomb,
         &trust,
-        expect!["it is not a module: `files/run` is larger than a module may be"],
+        expect!["it is not a module: `files/run` exceeds the maximum size of a module"],
     );
 }
 
 #[test]
 fn an_older_version_or_another_content_of_the_same_is_refused() {
     let author = key();
-    let mut known = Known::default();
+    let mut known = KnownVersions::default();
     assert!(known.take(&verified("1.2.0", &author)).expect("new"));
     assert!(!known.take(&verified("1.2.0", &author)).expect("the same"));
     assert!(known.take(&verified("1.10.0", &author)).expect("newer"));
     let error = known.take(&verified("1.9.9", &author)).expect_err("older");
-    expect!["`greeting` 1.9.9 is older than 1.10.0, which was here before"]
+    expect!["`greeting` 1.9.9 is older than 1.10.0, which was used before"]
         .assert_eq(&error.to_string());
     let mut other = manifest("1.10.0");
     other["types"][0]["summary"] = json!("something else");
@@ -346,9 +348,9 @@ fn an_older_version_or_another_content_of_the_same_is_refused() {
     let package = sign(&package, &author).expect("signed");
     let other = verify(&package, &trusting(&[&author])).expect("verified");
     assert!(known.take(&other).is_err());
-    let read = Known::parse(&known.to_bytes()).expect("what was written");
+    let read = KnownVersions::parse(&known.to_bytes()).expect("what was written");
     assert_eq!(read, known);
-    assert!(Known::parse(b"{").is_err());
+    assert!(KnownVersions::parse(b"{").is_err());
 }
 
 #[test]
@@ -365,11 +367,11 @@ fn manifests_that_cannot_work_are_refused_when_they_are_packed() {
     };
     check(
         &|it| it["protocol"] = json!(7),
-        expect!["the manifest is for protocol 7, this program speaks 1"],
+        expect!["the manifest is for protocol 7; this program supports 1"],
     );
     check(
         &|it| it["name"] = json!("../x"),
-        expect!["`../x` is not a name of lower case letters, digits and underscores"],
+        expect!["`../x` must consist of lower-case letters, digits and underscores"],
     );
     check(
         &|it| it["types"] = json!([]),
@@ -385,32 +387,34 @@ fn manifests_that_cannot_work_are_refused_when_they_are_packed() {
     );
     check(
         &|it| it["types"][0]["name_parameter"] = json!("file"),
-        expect!["the name parameter `file` of `greeting` is no property or parameter of it"],
+        expect![
+            "the name parameter `file` of `greeting` is neither a property nor a parameter of it"
+        ],
     );
     check(
         &|it| it["types"][0]["properties"][1]["name"] = json!("ensure"),
-        expect!["`ensure` is there twice"],
+        expect!["`ensure` exists twice"],
     );
     check(
         &|it| it["types"][0]["states"] = json!([{"function": "file.managed"}]),
-        expect!["the state function `file.managed` does not begin with the name of its type"],
+        expect!["the state function `file.managed` must begin with the name of its type"],
     );
     check(
         &|it| it["version"] = json!("1.x"),
         expect![
-            "the manifest is not what a manifest should be: `1.x` is not a version of two to four numbers, such as `1.4.2`"
+            "the manifest is invalid: `1.x` is not a version of two to four numbers, such as `1.4.2`"
         ],
     );
     check(
         &|it| it["comand"] = json!([]),
         expect![
-            "the manifest is not what a manifest should be: unknown field `comand`, expected one of `name`, `version`, `protocol`, `command`, `types`, `files`"
+            "the manifest is invalid: unknown field `comand`, expected one of `name`, `version`, `protocol`, `command`, `types`, `files`"
         ],
     );
 }
 
 #[test]
-fn a_key_survives_its_file_and_what_is_no_key_is_refused() {
+fn a_key_survives_a_round_trip_and_an_invalid_key_is_refused() {
     let author = key();
     let read = SigningKey::from_pem(author.to_pem()).expect("a key");
     assert_eq!(

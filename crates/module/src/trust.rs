@@ -19,7 +19,7 @@ pub enum TrustError {
         "line {line} of the list of revoked keys is not a fingerprint of 64 hexadecimal digits"
     )]
     Revoked { line: usize },
-    #[error("the key cannot be used")]
+    #[error("cannot use the key")]
     Key(#[from] KeyError),
 }
 

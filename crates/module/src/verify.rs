@@ -7,7 +7,7 @@ use crate::{Fingerprint, Manifest, ManifestError, Trust};
 
 /// Reasons to reject a package. Nothing in the package was run.
 #[derive(Debug, thiserror::Error)]
-pub enum Refused {
+pub enum VerifyError {
     #[error("it is not a module")]
     Archive(#[from] ArchiveError),
     #[error("it is not signed")]
@@ -16,23 +16,23 @@ pub enum Refused {
     UnknownKey(String),
     #[error("it is signed by {0}, which was revoked")]
     RevokedKey(Fingerprint),
-    #[error("the signature of {0} is not of this module: it was changed after it was signed")]
+    #[error("the signature of {0} does not match: the module was changed after it was signed")]
     BadSignature(Fingerprint),
     #[error("its manifest is refused")]
     Manifest(#[from] ManifestError),
-    #[error("`{0}` is not what was signed")]
+    #[error("`{0}` differs from what was signed")]
     Changed(String),
-    #[error("`{0}` was signed and is missing")]
+    #[error("`{0}` was signed but is missing")]
     Missing(String),
     #[error("`{0}` is not in the manifest")]
     Added(String),
-    #[error("it has the hash {found}, and {expected} is wanted")]
+    #[error("its hash is {found}, expected {expected}")]
     Pinned { expected: String, found: String },
 }
 
 /// A module whose origin and content were checked. Only [`verify`] creates one.
 #[derive(Clone, Debug)]
-pub struct Verified {
+pub struct VerifiedModule {
     manifest: Manifest,
     content: String,
     sha256: String,
@@ -43,26 +43,26 @@ pub struct Verified {
 }
 
 /// Checks a package: its signature first, then every file.
-pub fn verify(package: &[u8], trust: &Trust) -> Result<Verified, Refused> {
+pub fn verify(package: &[u8], trust: &Trust) -> Result<VerifiedModule, VerifyError> {
     let head = Head::of(package)?;
     let signed_by = accepted(&head.manifest, &head.signatures()?, trust)?;
     let manifest = Manifest::parse(&head.manifest)?;
     manifest.check_program()?;
     let files = archive::files(package)?;
     for file in &files {
-        let entry =
-            (manifest.files.get(&file.path)).ok_or_else(|| Refused::Added(file.path.clone()))?;
+        let entry = (manifest.files.get(&file.path))
+            .ok_or_else(|| VerifyError::Added(file.path.clone()))?;
         if entry.sha256 != archive::sha256(&file.bytes) || entry.executable != file.executable {
-            return Err(Refused::Changed(file.path.clone()));
+            return Err(VerifyError::Changed(file.path.clone()));
         }
     }
     for path in manifest.files.keys() {
         // The reader returns the files sorted by path.
         if files.binary_search_by(|file| file.path.cmp(path)).is_err() {
-            return Err(Refused::Missing(path.clone()));
+            return Err(VerifyError::Missing(path.clone()));
         }
     }
-    Ok(Verified {
+    Ok(VerifiedModule {
         content: archive::sha256(&head.manifest),
         manifest,
         sha256: archive::sha256(package),
@@ -78,32 +78,32 @@ fn accepted(
     manifest: &[u8],
     signatures: &[Signature],
     trust: &Trust,
-) -> Result<Fingerprint, Refused> {
+) -> Result<Fingerprint, VerifyError> {
     let known: Vec<Option<Fingerprint>> = (signatures.iter())
         .map(|one| one.key.parse().ok())
         .collect();
     if let Some(revoked) = known.iter().flatten().find(|key| trust.is_revoked(key)) {
-        return Err(Refused::RevokedKey(*revoked));
+        return Err(VerifyError::RevokedKey(*revoked));
     }
     let message = archive::message(manifest);
-    let mut refused = Refused::Unsigned;
+    let mut refused = VerifyError::Unsigned;
     for (signature, fingerprint) in signatures.iter().zip(known) {
         let key = fingerprint.and_then(|fingerprint| trust.key(&fingerprint));
         let Some((fingerprint, key)) = fingerprint.zip(key) else {
             let shown = signature.key.chars().take(64);
             let shown = shown.filter(char::is_ascii_alphanumeric).collect();
-            refused = Refused::UnknownKey(shown);
+            refused = VerifyError::UnknownKey(shown);
             continue;
         };
         if key.accepts(&message, &signature.signature) {
             return Ok(fingerprint);
         }
-        return Err(Refused::BadSignature(fingerprint));
+        return Err(VerifyError::BadSignature(fingerprint));
     }
     Err(refused)
 }
 
-impl Verified {
+impl VerifiedModule {
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
@@ -132,11 +132,11 @@ impl Verified {
     }
 
     /// Checks that this is exactly the package that a catalog pins.
-    pub fn check_pin(&self, expected: &str) -> Result<(), Refused> {
+    pub fn check_pin(&self, expected: &str) -> Result<(), VerifyError> {
         if self.sha256 == expected {
             return Ok(());
         }
-        Err(Refused::Pinned {
+        Err(VerifyError::Pinned {
             expected: expected.to_owned(),
             found: self.sha256.clone(),
         })

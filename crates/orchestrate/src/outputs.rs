@@ -19,7 +19,7 @@ use serde_json::Value;
 use crate::orchestration::Orchestration;
 use bunraku_compile::TargetBoard;
 use bunraku_compile::catalogs::Catalogs;
-use bunraku_compile::compiles::Compiled;
+use bunraku_compile::compiles::CompiledCatalog;
 use bunraku_control::document;
 use bunraku_control::reports::NodeOutput;
 use bunraku_control::{ServiceError, keys};
@@ -52,7 +52,7 @@ pub struct Outputs {
 }
 
 /// The state of an ordered run's nodes.
-struct InRun {
+struct RunState {
     run: Run,
     /// Steps that were done in the run that this one resumes.
     done: Vec<StepIndex>,
@@ -102,7 +102,7 @@ impl Outputs {
     async fn catalogs_that_read_nothing(&self) -> Result<HashSet<CatalogId>, ServiceError> {
         let mut found = HashSet::new();
         for entry in document::read_all(&*self.store, keys::COMPILED).await? {
-            let compiled: Compiled = document::decode(&entry)?;
+            let compiled: CompiledCatalog = document::decode(&entry)?;
             if compiled.reads_from_nodes.is_empty() {
                 found.insert(compiled.catalog);
             }
@@ -132,18 +132,18 @@ impl Outputs {
         Ok(inputs)
     }
 
-    async fn in_run(&self, run: RunId) -> Result<InRun, ServiceError> {
+    async fn in_run(&self, run: RunId) -> Result<RunState, ServiceError> {
         let detail = self.orchestration.show(run).await?;
         let done = detail.record.done.clone();
         let plan = std::sync::Arc::new(detail.plan);
         let (run, _) = Run::of_record(&detail.record, plan, detail.log.entries);
-        Ok(InRun { run, done })
+        Ok(RunState { run, done })
     }
 
     async fn input(
         &self,
         read: OutputRead,
-        in_run: Option<&InRun>,
+        in_run: Option<&RunState>,
     ) -> Result<OtherNodeOutput, ServiceError> {
         let missing = |read: OutputRead, why: String| OtherNodeOutput {
             read,
@@ -153,15 +153,14 @@ impl Outputs {
         };
         let OutputRead { node, name } = &read;
         let Ok(source) = NodeName::new(node.clone()) else {
-            let why = format!("`{node}` is no name of a node");
+            let why = format!("`{node}` is not a valid node name");
             return Ok(missing(read, why));
         };
-        let known = match name.contains('/') {
-            true => None,
-            false => {
-                let key = keys::node_output(&source, name);
-                document::read::<NodeOutput>(&*self.store, &key).await?
-            }
+        let known = if name.contains('/') {
+            None
+        } else {
+            let key = keys::node_output(&source, name);
+            document::read::<NodeOutput>(&*self.store, &key).await?
         };
         let known = known.map(|known| known.document);
         let standing = in_run.and_then(|in_run| in_run.standing(&source));
@@ -170,8 +169,8 @@ impl Outputs {
             None => true,
         });
         let begin = match standing {
-            Some(_) => format!("node {node} has not given `{name}` in this run"),
-            None => format!("node {node} has not given `{name}`"),
+            Some(_) => format!("node {node} has not registered `{name}` in this run"),
+            None => format!("node {node} has not registered `{name}`"),
         };
         Ok(match (usable, standing) {
             (Some(known), _) => match known.withheld {
@@ -185,7 +184,7 @@ impl Outputs {
             },
             (None, Some(standing)) => missing(read, format!("{begin}: {}", standing.why_not)),
             (None, None) => {
-                let why = "no run of it has registered that yet";
+                let why = "none of its runs has registered it yet";
                 missing(read, format!("{begin}: {why}"))
             }
         })
@@ -193,16 +192,16 @@ impl Outputs {
 }
 
 /// The state of a source in the run.
-struct Standing {
+struct SourceState {
     /// The source's node runs in the ordered run.
     runs: Vec<NodeRunId>,
     why_not: String,
 }
 
-impl InRun {
+impl RunState {
     /// Returns `None` if the node is not part of the run, or was done in an
     /// earlier one: its newest output then counts.
-    fn standing(&self, node: &NodeName) -> Option<Standing> {
+    fn standing(&self, node: &NodeName) -> Option<SourceState> {
         let steps = self.run.plan().nodes().remove(node)?;
         if steps.iter().all(|step| self.done.contains(step)) {
             return None;
@@ -211,13 +210,13 @@ impl InRun {
         let status = &self.run.statuses()[last.at()];
         let why_not = match &status.state {
             StepState::Succeeded if self.run.options().noop => {
-                "this is a noop run, in which nothing is given".to_owned()
+                "noop runs do not register outputs".to_owned()
             }
-            StepState::Succeeded => "no state of its catalog registers that".to_owned(),
+            StepState::Succeeded => "no state in its catalog registers it".to_owned(),
             StepState::Skipped { reason } => format!("it was skipped: {reason}"),
             state => format!("it is {}", state.word()),
         };
         let runs = steps.iter().map(|step| self.run.node_run(*step)).collect();
-        Some(Standing { runs, why_not })
+        Some(SourceState { runs, why_not })
     }
 }

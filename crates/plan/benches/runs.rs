@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use bunraku_model::RunId;
 use bunraku_plan::run::{Action, Ending, Event, Run, RunOptions, RunOutcome};
-use bunraku_plan::{Application, Component, Named, Plan, PlanOptions, Site, StepIndex};
+use bunraku_plan::{Application, Component, LocatedName, PlanOptions, RunPlan, Site, StepIndex};
 use jiff::Timestamp;
 
 /// Duration of one durable write of the leader, in milliseconds.
@@ -36,14 +36,14 @@ fn site(nodes: u64, edges: u64, dice: &mut Dice) -> Site {
     let mut components: Vec<Component> = (0..nodes)
         .map(|number| Component {
             name: format!("component-{number}"),
-            nodes: vec![Named::new(format!("node-{number}.example.com"))],
+            nodes: vec![LocatedName::new(format!("node-{number}.example.com"))],
             ..Component::default()
         })
         .collect();
     for _ in 0..edges {
         let behind = 1 + dice.below(nodes - 1);
         let before = dice.below(behind);
-        let wanted = Named::new(format!("component-{before}"));
+        let wanted = LocatedName::new(format!("component-{before}"));
         components[behind as usize].waits_for.push(wanted);
     }
     Site {
@@ -64,7 +64,7 @@ fn durations(count: usize, dice: &mut Dice) -> Vec<u64> {
 }
 
 /// Returns the longest chain of durations.
-fn lower_bound(plan: &Plan, durations: &[u64]) -> u64 {
+fn lower_bound(plan: &RunPlan, durations: &[u64]) -> u64 {
     let mut ends = vec![0u64; plan.steps.len()];
     for (at, step) in plan.steps.iter().enumerate() {
         let ready = step.waits_for.iter().map(|wait| ends[wait.step.at()]).max();
@@ -86,7 +86,7 @@ struct Carried {
 }
 
 /// Executes a plan in virtual time.
-fn carry_out(plan: &Arc<Plan>, durations: &[u64], options: RunOptions, seed: u64) -> Carried {
+fn carry_out(plan: &Arc<RunPlan>, durations: &[u64], options: RunOptions, seed: u64) -> Carried {
     let mut dice = Dice(seed);
     let mut run = Run::new(RunId(uuid::Uuid::nil()), plan.clone(), options, &[]);
     let at = |clock: u64| Timestamp::from_millisecond(clock as i64).expect("a time");
@@ -120,15 +120,16 @@ fn carry_out(plan: &Arc<Plan>, durations: &[u64], options: RunOptions, seed: u64
             }
             coming.pop();
             let step = StepIndex(step);
-            events.push(match ended {
-                false => Event::Started { step },
-                true => Event::Ended {
+            events.push(if ended {
+                Event::Ended {
                     step,
                     ending: Ending::Succeeded,
                     changed: 1,
                     failed: 0,
                     message: None,
-                },
+                }
+            } else {
+                Event::Started { step }
             });
         }
     }

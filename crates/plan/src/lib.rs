@@ -17,11 +17,11 @@ mod site;
 
 pub use build::{PlanOptions, plan_site};
 pub use bunraku_wire::api::ordered_runs::{
-    Plan, PlanId, PlannedComponent, Reason, Step, StepIndex, Wait,
+    DependencyReason, PlanId, PlanStep, PlannedComponent, RunPlan, StepDependency, StepIndex,
 };
 pub use filter::Filter;
 pub use inventory::{Inventory, NodePattern};
 pub use picture::{dot, plan_svg};
-pub use problem::{PlanError, Problem};
+pub use problem::{PlanError, SiteProblem};
 pub use read::{ReadError, environment_graph, site_file, site_manifest, site_queries};
-pub use site::{Application, Component, Named, NodeRead, Site, Values};
+pub use site::{Application, Component, LocatedName, NodeRead, Site, Values};

@@ -7,11 +7,11 @@ use bunraku_model::Excerpt;
 /// Everything that is wrong with a site.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 #[error("{}", shown(.0))]
-pub struct PlanError(pub Vec<Problem>);
+pub struct PlanError(pub Vec<SiteProblem>);
 
 /// One problem with a site.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Problem {
+pub struct SiteProblem {
     pub message: String,
     /// Lines below the message, such as the path of a cycle.
     pub details: Vec<String>,
@@ -19,7 +19,7 @@ pub struct Problem {
     pub hint: Option<String>,
 }
 
-impl Problem {
+impl SiteProblem {
     pub(crate) fn new(message: impl Into<String>) -> Self {
         Self {
             message: message.into(),
@@ -47,13 +47,13 @@ impl Problem {
     }
 }
 
-impl From<Problem> for PlanError {
-    fn from(problem: Problem) -> Self {
+impl From<SiteProblem> for PlanError {
+    fn from(problem: SiteProblem) -> Self {
         Self(vec![problem])
     }
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for SiteProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)?;
         for detail in &self.details {
@@ -72,9 +72,13 @@ impl fmt::Display for Problem {
     }
 }
 
-fn shown(problems: &[Problem]) -> String {
+fn shown(problems: &[SiteProblem]) -> String {
     const MOST: usize = 20;
-    let texts: Vec<String> = problems.iter().take(MOST).map(Problem::to_string).collect();
+    let texts: Vec<String> = problems
+        .iter()
+        .take(MOST)
+        .map(SiteProblem::to_string)
+        .collect();
     let mut text = texts.join("\n\n");
     if problems.len() > MOST {
         text.push_str(&format!("\n\nand {} more", problems.len() - MOST));

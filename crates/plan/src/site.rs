@@ -39,16 +39,16 @@ pub struct Application {
 pub struct Component {
     pub name: String,
     /// The nodes that it runs on.
-    pub nodes: Vec<Named>,
+    pub nodes: Vec<LocatedName>,
     /// `true` if several nodes are intended. The component runs on each of them.
     pub on_each: bool,
-    pub produces: Vec<Named>,
-    pub consumes: Vec<Named>,
+    pub produces: Vec<LocatedName>,
+    pub consumes: Vec<LocatedName>,
     /// Capabilities that must come first, without passing values.
-    pub requires: Vec<Named>,
+    pub requires: Vec<LocatedName>,
     /// Components that must come first without producing anything: `Lamp[a]/Lamp::Mysql[a]`,
     /// or the name alone.
-    pub waits_for: Vec<Named>,
+    pub waits_for: Vec<LocatedName>,
     /// The tags that limit a run of this component alone.
     pub tags: Vec<String>,
     /// Its parameters, including values from capabilities. Empty if the source does not
@@ -64,12 +64,12 @@ pub type Values = serde_json::Map<String, serde_json::Value>;
 
 /// A name and its position in the source.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Named {
+pub struct LocatedName {
     pub name: String,
     pub place: Option<Excerpt>,
 }
 
-impl Named {
+impl LocatedName {
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),

@@ -4,20 +4,21 @@ use std::collections::BTreeSet;
 
 use bunraku_model::NodeName;
 use bunraku_plan::{
-    Filter, Inventory, NodePattern, Plan, PlanOptions, Site, environment_graph, plan_svg,
+    Filter, Inventory, NodePattern, PlanOptions, RunPlan, Site, environment_graph, plan_svg,
     site_file, site_manifest, site_queries,
 };
 use bunraku_puppet::NoModules;
 use expect_test::{Expect, expect};
 
-fn shown(plan: &Plan) -> String {
+fn shown(plan: &RunPlan) -> String {
     let mut text = String::new();
     for (number, group) in (1..).zip(&plan.groups) {
         text.push_str(&format!("group {number}: {} nodes\n", group.len()));
         for step in plan.steps.iter().filter(|step| step.group == number) {
-            let pass = match step.tags.is_empty() {
-                true => String::new(),
-                false => format!(" pass {} of {}", step.pass, step.tags.join(", ")),
+            let pass = if step.tags.is_empty() {
+                String::new()
+            } else {
+                format!(" pass {} of {}", step.pass, step.tags.join(", "))
             };
             text.push_str(&format!("  {}{pass}\n", step.node));
             for component in &step.components {
@@ -93,15 +94,15 @@ fn puppets_environment_graph_gives_the_seeds_plan() {
           dev2.devco.net
             Lamp[app1] -> Lamp::Webapp[app1-1]
             Lamp[app2] -> Lamp::Webapp[app2-1]
-            waits for dev1.devco.net: Lamp::Webapp[app1-1] needs Sql[app1] of Lamp::Mysql[app1]; Lamp::Webapp[app2-1] needs Sql[app2] of Lamp::Mysql[app2]
+            waits for dev1.devco.net: Lamp::Webapp[app1-1] needs Sql[app1] from Lamp::Mysql[app1]; Lamp::Webapp[app2-1] needs Sql[app2] from Lamp::Mysql[app2]
           dev3.devco.net
             Lamp[app1] -> Lamp::Webapp[app1-2]
             Lamp[app2] -> Lamp::Webapp[app2-2]
-            waits for dev1.devco.net: Lamp::Webapp[app1-2] needs Sql[app1] of Lamp::Mysql[app1]; Lamp::Webapp[app2-2] needs Sql[app2] of Lamp::Mysql[app2]
+            waits for dev1.devco.net: Lamp::Webapp[app1-2] needs Sql[app1] from Lamp::Mysql[app1]; Lamp::Webapp[app2-2] needs Sql[app2] from Lamp::Mysql[app2]
           dev4.devco.net
             Lamp[app1] -> Lamp::Webapp[app1-3]
             Lamp[app2] -> Lamp::Webapp[app2-3]
-            waits for dev1.devco.net: Lamp::Webapp[app1-3] needs Sql[app1] of Lamp::Mysql[app1]; Lamp::Webapp[app2-3] needs Sql[app2] of Lamp::Mysql[app2]
+            waits for dev1.devco.net: Lamp::Webapp[app1-3] needs Sql[app1] from Lamp::Mysql[app1]; Lamp::Webapp[app2-3] needs Sql[app2] from Lamp::Mysql[app2]
     "#]].assert_eq(&planned(&site, &PlanOptions::default()));
 }
 
@@ -122,7 +123,7 @@ fn the_environment_may_be_an_object_with_a_name() {
 }
 
 #[test]
-fn what_is_no_graph_is_refused_with_the_reason() {
+fn an_invalid_graph_is_refused_with_the_reason() {
     for (text, why) in [
         ("[]", "it has no `applications`"),
         ("{\"applications\":[]}", "`applications` is not an object"),
@@ -176,15 +177,15 @@ applications:
                 waits for db-1: shop/cache comes after shop/db
               stats-1
                 stats -> stats/reader
-                waits for db-1: stats/reader needs shop/sql of shop/db
+                waits for db-1: stats/reader needs shop/sql from shop/db
             group 3: 2 nodes
               web-1
                 shop -> shop/web
-                waits for db-1: shop/web needs shop/sql of shop/db
+                waits for db-1: shop/web needs shop/sql from shop/db
                 waits for cache-1: shop/web comes after shop/cache
               web-2
                 shop -> shop/web
-                waits for db-1: shop/web needs shop/sql of shop/db
+                waits for db-1: shop/web needs shop/sql from shop/db
                 waits for cache-1: shop/web comes after shop/cache
         "#]],
     );
@@ -194,8 +195,7 @@ applications:
 fn a_query_is_answered_from_the_inventory() {
     let text = "applications: {a: {components: {web: {query: 'web-*'}}}}";
     let error = site_file("site.yaml", text, &Inventory::default()).expect_err("nobody knows");
-    expect!["site.yaml: `web-*` asks which nodes there are, and nobody knows without a server"]
-        .assert_eq(&error.to_string());
+    expect!["site.yaml: `web-*` needs the nodes from a server"].assert_eq(&error.to_string());
     let nodes = ["db-1", "web-1", "web-2"].map(|name| NodeName::new(name).expect("a name"));
     let site = site_file("site.yaml", text, &Inventory::of(nodes.to_vec())).expect("a site");
     expect![[r#"
@@ -226,10 +226,8 @@ fn a_query_in_the_query_language_is_asked_for_first_and_its_answer_used() {
     let nodes = ["db-1", "web-1"].map(|name| NodeName::new(name).expect("a name"));
     let mut inventory = Inventory::of(nodes.to_vec());
     let error = site_file("site.yaml", &text, &inventory).expect_err("not answered");
-    expect![[
-        r#"site.yaml: `nodes { facts.role = "web" }` asks which nodes there are, and nobody knows without a server"#
-    ]]
-    .assert_eq(&error.to_string());
+    expect![[r#"site.yaml: `nodes { facts.role = "web" }` needs the nodes from a server"#]]
+        .assert_eq(&error.to_string());
     let web = NodeName::new("web-1").expect("a name");
     inventory.answers.insert(QUERY.to_owned(), vec![web]);
     let site = site_file("site.yaml", &text, &inventory).expect("a site");
@@ -242,7 +240,7 @@ fn a_query_in_the_query_language_is_asked_for_first_and_its_answer_used() {
           web-1
             a -> a/all
             a -> a/web
-            waits for db-1: a/web needs a/sql of a/db
+            waits for db-1: a/web needs a/sql from a/db
     "#]]
     .assert_eq(&planned(&site, &PlanOptions::default()));
 }
@@ -264,8 +262,8 @@ fn a_query_as_a_filter_warns_of_what_it_leaves_out() {
         group 2: 1 nodes
           n2
             a -> a/web
-            waits for n1: a/web needs a/sql of a/db
-        warning: only a part of a is planned; left out: a/web on n3
+            waits for n1: a/web needs a/sql from a/db
+        warning: a is only partly planned; not included: a/web on n3
     "#]]
     .assert_eq(&planned(&site, &options));
 }
@@ -288,11 +286,11 @@ fn a_node_that_consumes_what_it_produces_itself_is_fine() {
 }
 
 #[test]
-fn a_capability_that_nobody_produces_is_named() {
+fn a_capability_without_a_producer_is_named() {
     check(
         "applications: {a: {components: {db: {node: n1, produces: [sql]}, web: {node: n2, consumes: [sqll]}}}}",
         expect![[r#"
-            error: `a/web` consumes `a/sqll`, which nobody produces
+            error: `a/web` consumes `a/sqll`, which no component produces
               hint: did you mean `a/sql`?
         "#]],
     );
@@ -319,7 +317,7 @@ fn components_on_no_node_or_on_two_are_named_together() {
         );
     let site = environment_graph("graph.json", &text).expect("a graph");
     expect![[r#"
-        error: `Lamp::Webapp[app2-1]` is mapped to no node
+        error: `Lamp::Webapp[app2-1]` is not mapped to a node
           hint: every component needs a node to run on
 
         `Lamp::Webapp[app2-2]` is mapped to 2 nodes: `dev3.devco.net`, `dev5.devco.net`
@@ -338,17 +336,17 @@ site { a { 'i': nodes => { Node['n1'] => One['x'] } } }";
     let files = [("site.pp".to_owned(), text.to_owned())];
     let site = site_manifest(&files, &NoModules, "production").expect("a site");
     expect![[r#"
-        error: `Two[x]` is mapped to no node
+        error: `Two[x]` is not mapped to a node
          --> site.pp:3:3
         3 |   two { 'x': consume => Sql['other'] }
           |   ^^^^^^^^^ declared here
           hint: every component needs a node to run on
 
-        `Two[x]` consumes `Sql[other]`, which nobody produces
+        `Two[x]` consumes `Sql[other]`, which no component produces
          --> site.pp:3:25
         3 |   two { 'x': consume => Sql['other'] }
           |                         ^^^^^^^^^^^^ consumed here
-          hint: some component has to produce it
+          hint: add a component that produces it
     "#]]
     .assert_eq(&planned(&site, &PlanOptions::default()));
 }
@@ -362,11 +360,11 @@ fn a_circle_of_components_is_shown_whole() {
           z: {node: n3, produces: [r], consumes: [q]},
           w: {node: n4, consumes: [r]}}}}",
         expect![[r#"
-            error: components need each other in a circle
-              a/z on n3 needs a/q of a/y
-              a/y on n2 needs a/p of a/x
-              a/x on n1 needs a/r of a/z
-              hint: no order satisfies this: one of these needs has to go
+            error: dependency cycle of components
+              a/z on n3 needs a/q from a/y
+              a/y on n2 needs a/p from a/x
+              a/x on n1 needs a/r from a/z
+              hint: remove one of these dependencies
         "#]],
     );
 }
@@ -383,10 +381,10 @@ fn a_circle_of_nodes_alone_offers_passes() {
     check(
         CROSSED,
         expect![[r#"
-        error: nodes wait for each other in a circle, although their components do not
-          n1 waits for n2: a/check needs a/http of a/web
-          n2 waits for n1: a/web needs a/sql of a/db
-          hint: `--passes` runs such nodes more than once, each time only the components concerned
+        error: dependency cycle of nodes (but not of their components)
+          n1 waits for n2: a/check needs a/http from a/web
+          n2 waits for n1: a/web needs a/sql from a/db
+          hint: pass `--passes` to run such nodes more than once, with a part of their components each time
     "#]],
     );
 }
@@ -405,12 +403,12 @@ fn passes_run_only_the_components_concerned() {
           n2
             a -> a/also
             a -> a/web
-            waits for n1: a/web needs a/sql of a/db
+            waits for n1: a/web needs a/sql from a/db
         group 3: 1 nodes
           n1 pass 2 of check
             a -> a/check
             waits for n1: 
-            waits for n2: a/check needs a/http of a/web
+            waits for n2: a/check needs a/http from a/web
         group 4: 1 nodes
           n3
             a -> a/end
@@ -436,8 +434,8 @@ fn a_filter_warns_of_what_it_leaves_out_and_keeps_the_order_across_it() {
         group 2: 1 nodes
           n3
             a -> a/web
-            waits for n1: a/web comes after a/db (through a/mid, left out)
-        warning: only a part of a is planned; left out: a/mid on n2
+            waits for n1: a/web comes after a/db (through a/mid, not included)
+        warning: a is only partly planned; not included: a/mid on n2
     "#]]
     .assert_eq(&planned(&site, &options));
 }
@@ -455,7 +453,7 @@ fn a_filter_that_fits_nothing_is_refused() {
         only: None,
     });
     expect![[r#"
-        error: there is no application `Lamp[app3]`
+        error: no application `Lamp[app3]`
           hint: did you mean `Lamp[app1]`?
 
         no node of the site matches `dev9.devco.net`
@@ -467,7 +465,7 @@ fn a_filter_that_fits_nothing_is_refused() {
         ..Filter::default()
     });
     expect![[r#"
-        error: the filter leaves nothing to run
+        error: the filter matches nothing
     "#]]
     .assert_eq(&planned(&graph, &nothing));
 }
@@ -484,13 +482,13 @@ fn an_instance_alone_is_planned_without_a_warning() {
         group 2: 3 nodes
           dev2.devco.net
             Lamp[app1] -> Lamp::Webapp[app1-1]
-            waits for dev1.devco.net: Lamp::Webapp[app1-1] needs Sql[app1] of Lamp::Mysql[app1]
+            waits for dev1.devco.net: Lamp::Webapp[app1-1] needs Sql[app1] from Lamp::Mysql[app1]
           dev3.devco.net
             Lamp[app1] -> Lamp::Webapp[app1-2]
-            waits for dev1.devco.net: Lamp::Webapp[app1-2] needs Sql[app1] of Lamp::Mysql[app1]
+            waits for dev1.devco.net: Lamp::Webapp[app1-2] needs Sql[app1] from Lamp::Mysql[app1]
           dev4.devco.net
             Lamp[app1] -> Lamp::Webapp[app1-3]
-            waits for dev1.devco.net: Lamp::Webapp[app1-3] needs Sql[app1] of Lamp::Mysql[app1]
+            waits for dev1.devco.net: Lamp::Webapp[app1-3] needs Sql[app1] from Lamp::Mysql[app1]
     "#]]
     .assert_eq(&planned(&graph, &options));
 }
@@ -577,8 +575,8 @@ fn a_node_that_reads_an_output_of_another_waits_for_it() {
         group 2: 1 nodes
           web1
             a -> a/web
-            waits for db1: a/web needs output `token` of a/db
-        warning: web2 reads the output `token` of away, which is not in this plan: what it gave last counts
+            waits for db1: a/web needs output `token` from a/db
+        warning: web2 reads the output `token` of away, which is not in this plan: the last registered value is used
     "#]];
     expected.assert_eq(&planned(&site, &PlanOptions::default()));
 }
@@ -587,7 +585,7 @@ fn a_node_that_reads_an_output_of_another_waits_for_it() {
 fn nodes_that_read_each_other_are_a_circle_and_named() {
     let site = reading(&[("web1", "db1", "token"), ("db1", "web1", "address")]);
     let told = planned(&site, &PlanOptions::default());
-    assert!(told.contains("in a circle"), "{told}");
+    assert!(told.contains("dependency cycle"), "{told}");
     assert!(told.contains("output `address`"), "{told}");
 }
 
@@ -628,17 +626,17 @@ fn a_load_balancer_runs_after_the_web_servers_that_it_requires() {
           agent2
             Webapp[pao] -> Web[w1]
             Webapp[pao] -> Web[w2]
-            waits for agent1: Web[w1] needs Sql[pao] of Db[pao]; Web[w2] needs Sql[pao] of Db[pao]
+            waits for agent1: Web[w1] needs Sql[pao] from Db[pao]; Web[w2] needs Sql[pao] from Db[pao]
         group 3: 1 nodes
           agent3
             Webapp[pao] -> Lb[pao]
-            waits for agent2: Lb[pao] needs Http[w1] of Web[w1]; Lb[pao] needs Http[w2] of Web[w2]
+            waits for agent2: Lb[pao] needs Http[w1] from Web[w1]; Lb[pao] needs Http[w2] from Web[w2]
     "#]]
     .assert_eq(&plan);
 }
 
 #[test]
-fn a_required_capability_that_nobody_exports_is_refused() {
+fn a_required_capability_without_an_exporter_is_refused() {
     let plan = planned_manifest(
         "define web() { } Web produces Http { }
          application shop() { web { 'a': export => Http['a'] } web { 'b': require => Http['c'] } }

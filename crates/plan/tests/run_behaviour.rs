@@ -2,19 +2,20 @@
 
 use crate::support::{after, plan, run_id, step_of};
 use bunraku_plan::run::{
-    Action, Ending, Entry, Event, OnFailure, Run, RunOptions, Share, StepState, Unfit, UnfitReason,
+    Action, Ending, Event, NodeLimit, OnFailure, Run, RunLogEntry, RunOptions, StepState,
+    UnavailableNode, UnavailableReason,
 };
 use expect_test::{Expect, expect};
 
-/// Executes a script of lines, and shows when each step started and its state.
+/// Executes a script of events, one per line or separated by semicolons, and shows when each step started and its state.
 fn told(graph: &str, options: RunOptions, script: &str) -> String {
     let plan = plan(graph);
     let mut run = Run::new(run_id(), plan.clone(), options.clone(), &[]);
-    let mut log: Vec<Entry> = Vec::new();
+    let mut log: Vec<RunLogEntry> = Vec::new();
     let mut out = String::new();
     let mut clock = 0;
     for line in script
-        .lines()
+        .split(['\n', ';'])
         .map(str::trim)
         .filter(|line| !line.is_empty())
     {
@@ -24,7 +25,7 @@ fn told(graph: &str, options: RunOptions, script: &str) -> String {
         let event = event(&plan, line);
         let at = after(clock);
         let actions = run.step(&event, at);
-        log.push(Entry { at, event });
+        log.push(RunLogEntry { at, event });
         out.push_str(&format!("{line}\n"));
         for action in actions {
             let (word, step) = match action {
@@ -52,7 +53,7 @@ fn told(graph: &str, options: RunOptions, script: &str) -> String {
     out
 }
 
-fn event(plan: &bunraku_plan::Plan, line: &str) -> Event {
+fn event(plan: &bunraku_plan::RunPlan, line: &str) -> Event {
     let Some((node, word)) = line.split_once(": ") else {
         return match line {
             "begin" => Event::Begun { unfit: Vec::new() },
@@ -77,7 +78,7 @@ fn event(plan: &bunraku_plan::Plan, line: &str) -> Event {
         message: None,
     };
     let unfit = |step, reason| Event::Begun {
-        unfit: vec![Unfit { step, reason }],
+        unfit: vec![UnavailableNode { step, reason }],
     };
     let step = step_of(plan, node);
     match word {
@@ -99,13 +100,13 @@ fn event(plan: &bunraku_plan::Plan, line: &str) -> Event {
         },
         "begin without" => unfit(
             step,
-            UnfitReason::Disabled {
+            UnavailableReason::Disabled {
                 reason: "broken".to_owned(),
             },
         ),
         "begin lost" => unfit(
             step,
-            UnfitReason::Lost {
+            UnavailableReason::Lost {
                 reason: "no answer".to_owned(),
             },
         ),
@@ -115,7 +116,7 @@ fn event(plan: &bunraku_plan::Plan, line: &str) -> Event {
 
 /// Checks that a server can die after any entry: the next one arrives at the same state, and
 /// repeats the actions that may not have been performed.
-fn every_cut_recovers(run: &Run, log: &[Entry], options: &RunOptions) {
+fn every_cut_recovers(run: &Run, log: &[RunLogEntry], options: &RunOptions) {
     for cut in 0..=log.len() {
         let mut live = Run::new(run.id(), run.plan().clone(), options.clone(), &[]);
         let mut pending = Vec::new();
@@ -212,14 +213,14 @@ fn a_failed_node_holds_back_those_behind_it_and_stops_the_rest() {
             other  succeeded
             later  skipped  db failed
             web-1  skipped  waits for db, which failed
-            lb  skipped  waits for web-1, which was skipped, as db failed
+            lb  skipped  waits for web-1, which was skipped because db failed
             Failed
         "#]],
     );
 }
 
 #[test]
-fn independent_nodes_go_on_where_that_was_asked_for() {
+fn independent_nodes_continue_if_requested() {
     check(
         "db -> web-1 -> lb\nother -> later",
         RunOptions {
@@ -243,7 +244,7 @@ fn independent_nodes_go_on_where_that_was_asked_for() {
             other  succeeded
             later  succeeded
             web-1  skipped  waits for db, which failed
-            lb  skipped  waits for web-1, which was skipped, as db failed
+            lb  skipped  waits for web-1, which was skipped because db failed
             Failed
         "#]],
     );
@@ -299,19 +300,9 @@ fn a_node_that_is_away_for_long_is_lost_and_one_that_comes_back_is_not() {
             on_failure: OnFailure::ContinueIndependent,
             ..RunOptions::default()
         },
-        "begin
-         a: started
-         b: started
-         a: away
-         b: away
-         +30
-         b: back
-         +31
-         b: away
-         +59
-         b: back
-         b: succeeded
-         a: succeeded",
+        "begin; a: started; b: started; a: away; b: away
+         +30; b: back; +31; b: away; +59; b: back
+         b: succeeded; a: succeeded",
         expect![[r#"
             begin
               start a
@@ -329,7 +320,7 @@ fn a_node_that_is_away_for_long_is_lost_and_one_that_comes_back_is_not() {
             b: succeeded
             a: succeeded
             ---
-            a  lost  its connection was gone for 60 s
+            a  lost  it was disconnected for 60 s
             b  succeeded
             Failed
         "#]],
@@ -386,10 +377,10 @@ fn nothing_starts_when_a_node_is_not_ready() {
         expect![[r#"
             web-2: begin without
             ---
-            db  skipped  not every node is ready
-            web-1  skipped  not every node is ready
+            db  skipped  not all nodes are ready
+            web-1  skipped  not all nodes are ready
             web-2  disabled  broken
-            web-3  skipped  not every node is ready
+            web-3  skipped  not all nodes are ready
             Failed
         "#]],
     );
@@ -423,7 +414,7 @@ fn a_batch_bounds_how_many_run_at_a_time() {
     check(
         "a\nb\nc\nd",
         RunOptions {
-            batch: Some(Share::Count(2)),
+            batch: Some(NodeLimit::Count(2)),
             ..RunOptions::default()
         },
         "begin
@@ -506,8 +497,8 @@ fn more_failures_than_allowed_stop_the_run() {
     check(
         "a\nb\nc\nd -> e",
         RunOptions {
-            max_failures: Some(Share::Percent(20)),
-            batch: Some(Share::Count(2)),
+            max_failures: Some(NodeLimit::Percent(20)),
+            batch: Some(NodeLimit::Count(2)),
             ..RunOptions::default()
         },
         "begin
@@ -611,7 +602,7 @@ fn stop_lets_running_nodes_finish_and_cancel_ends_them() {
             ---
             a  cancelled
             b  succeeded
-            c  cancelled  it did not confirm that it ended
+            c  cancelled  it did not confirm that it stopped
             d  skipped  ann stopped the run
             Cancelled
         "#]],
@@ -619,7 +610,7 @@ fn stop_lets_running_nodes_finish_and_cancel_ends_them() {
 }
 
 #[test]
-fn a_run_that_could_not_begin_in_time_expires_and_starts_nobody() {
+fn a_run_that_could_not_start_in_time_expires_and_starts_no_node() {
     check(
         LAMP,
         RunOptions::default(),
@@ -692,7 +683,7 @@ fn the_whole_run_has_a_time_limit() {
 }
 
 #[test]
-fn what_is_told_twice_or_late_or_of_others_changes_nothing() {
+fn repeated_late_or_foreign_events_change_nothing() {
     let plan = plan("a -> b");
     let mut run = Run::new(run_id(), plan, RunOptions::default(), &[]);
     let step = bunraku_plan::StepIndex(0);

@@ -4,16 +4,17 @@ use std::collections::BTreeSet;
 
 use crate::support::{Random, after, random, run_id};
 use bunraku_plan::run::{
-    Action, Ending, Entry, Event, OnFailure, Run, RunOptions, RunOutcome, Share, StepState,
+    Action, Ending, Event, NodeLimit, OnFailure, Run, RunLogEntry, RunOptions, RunOutcome,
+    StepState,
 };
-use bunraku_plan::{Plan, StepIndex};
+use bunraku_plan::{RunPlan, StepIndex};
 use proptest::prelude::*;
 
 fn options(random: &mut Random) -> RunOptions {
     RunOptions {
         batch: random
             .chance(50)
-            .then(|| Share::Count(1 + random.below(5) as u32)),
+            .then(|| NodeLimit::Count(1 + random.below(5) as u32)),
         canary: if random.chance(30) {
             random.below(4) as u32
         } else {
@@ -21,7 +22,7 @@ fn options(random: &mut Random) -> RunOptions {
         },
         max_failures: random
             .chance(30)
-            .then(|| Share::Percent(random.below(50) as u8)),
+            .then(|| NodeLimit::Percent(random.below(50) as u8)),
         on_failure: if random.chance(50) {
             OnFailure::ContinueIndependent
         } else {
@@ -36,7 +37,7 @@ fn options(random: &mut Random) -> RunOptions {
 
 struct Story {
     run: Run,
-    log: Vec<Entry>,
+    log: Vec<RunLogEntry>,
     clock: i64,
     started: BTreeSet<StepIndex>,
 }
@@ -46,7 +47,7 @@ impl Story {
         let at = after(self.clock);
         let before = self.run.clone();
         let actions = self.run.step(&event, at);
-        self.log.push(Entry { at, event });
+        self.log.push(RunLogEntry { at, event });
         for action in actions {
             if let Action::Start { step, .. } = action {
                 assert!(self.started.insert(step), "{step:?} is started twice");
@@ -57,7 +58,7 @@ impl Story {
     }
 }
 
-fn needs_are_done(plan: &Plan, run: &Run, step: StepIndex) {
+fn needs_are_done(plan: &RunPlan, run: &Run, step: StepIndex) {
     for wait in &plan.steps[step.at()].waits_for {
         let state = &run.statuses()[wait.step.at()].state;
         assert_eq!(
@@ -84,7 +85,7 @@ fn within_limits(run: &Run) {
         .iter()
         .filter(|status| status.state.is_active())
         .count();
-    if let Some(Share::Count(most)) = run.options().batch {
+    if let Some(NodeLimit::Count(most)) = run.options().batch {
         assert!(active <= most.max(1) as usize, "{active} run at a time");
     }
 }
@@ -122,10 +123,11 @@ fn story(seed: u64) -> Story {
 
 fn fate(story: &Story, active: &[StepIndex], dice: &mut Random) -> Event {
     let all = story.run.statuses().len();
-    let step = match active.is_empty() || dice.chance(10) {
+    let step = if active.is_empty() || dice.chance(10) {
         // Any step, requested or not: this must not matter.
-        true => StepIndex(dice.below(all + 2) as u32),
-        false => active[dice.below(active.len())],
+        StepIndex(dice.below(all + 2) as u32)
+    } else {
+        active[dice.below(active.len())]
     };
     let ending = match dice.below(12) {
         0 => Ending::Failed,
@@ -176,7 +178,7 @@ proptest! {
     }
 
     #[test]
-    fn a_log_cut_at_any_entry_goes_on_to_the_same_end(seed in any::<u64>(), cut in any::<prop::sample::Index>()) {
+    fn a_log_cut_at_any_entry_continues_to_the_same_end(seed in any::<u64>(), cut in any::<prop::sample::Index>()) {
         let story = story(seed);
         let run = &story.run;
         let cut = cut.index(story.log.len() + 1);

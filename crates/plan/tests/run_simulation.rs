@@ -8,9 +8,9 @@ use std::sync::Arc;
 use crate::support::{Random, after, random, run_id};
 use bunraku_model::NodeRunId;
 use bunraku_plan::run::{
-    Action, Ending, Entry, Event, OnFailure, Run, RunOptions, RunOutcome, StepState,
+    Action, Ending, Event, OnFailure, Run, RunLogEntry, RunOptions, RunOutcome, StepState,
 };
-use bunraku_plan::{Plan, StepIndex};
+use bunraku_plan::{RunPlan, StepIndex};
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Message {
@@ -61,14 +61,14 @@ enum Planted {
 
 struct World {
     planted: Option<Planted>,
-    plan: Arc<Plan>,
+    plan: Arc<RunPlan>,
     options: RunOptions,
     dice: Random,
     clock: i64,
     queue: BinaryHeap<Reverse<(i64, u64, Message)>>,
     number: u64,
     nodes: Vec<Node>,
-    log: Vec<Entry>,
+    log: Vec<RunLogEntry>,
     run: Run,
     leaders: usize,
 }
@@ -117,7 +117,7 @@ impl World {
     fn append(&mut self, event: Event) {
         let at = after(self.clock);
         let actions = self.run.step(&event, at);
-        self.log.push(Entry { at, event });
+        self.log.push(RunLogEntry { at, event });
         if self.dice.chance(2) {
             if self.planted == Some(Planted::ActsBeforeItStores) {
                 self.log.pop();
@@ -224,9 +224,10 @@ impl World {
                 }
                 self.later(500, Message::PresenceSees(step, true));
             }
-            Message::PresenceSees(step, there) => self.append(match there {
-                true => Event::Back { step },
-                false => Event::Away { step },
+            Message::PresenceSees(step, there) => self.append(if there {
+                Event::Back { step }
+            } else {
+                Event::Away { step }
             }),
             Message::LeaderDies => self.leader_dies(),
             Message::Tick => {
@@ -339,7 +340,7 @@ fn the_checks_find_a_takeover_that_forgets_what_was_decided() {
 }
 
 #[test]
-fn nodes_that_fail_die_and_return_are_told_apart() {
+fn nodes_that_fail_die_and_return_are_distinguished() {
     let options = RunOptions {
         on_failure: OnFailure::ContinueIndependent,
         node_timeout_seconds: Some(120),

@@ -45,7 +45,7 @@ pub struct BlockingChild {
 
 /// The limits of a wait.
 #[derive(Clone, Copy, Default)]
-pub struct Until<'a> {
+pub struct WaitLimits<'a> {
     pub deadline: Option<Instant>,
     /// Becomes readable when the wait should end early.
     pub cancelled: Option<BorrowedFd<'a>>,
@@ -53,7 +53,7 @@ pub struct Until<'a> {
 
 /// The reason why a wait ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Woken {
+pub enum WaitEnd {
     /// A pipe is ready, or nothing in particular happened.
     Ready,
     /// The child has ended. All its output is in its pipes.
@@ -64,7 +64,7 @@ pub enum Woken {
 
 /// The reason why following a child ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Followed {
+pub enum FollowEnd {
     Ended,
     Cancelled,
     Late,
@@ -78,9 +78,10 @@ impl Program {
         let (own_group, background_may_stay) = (self.own_group, self.background_may_stay);
         let input = self.input.take();
         let mut child = spawn(&mut self.command())?;
-        let group = match own_group {
-            true => ProcessGroup::of_leader(child.id()),
-            false => ProcessGroup::only(child.id()),
+        let group = if own_group {
+            ProcessGroup::of_leader(child.id())
+        } else {
+            ProcessGroup::only(child.id())
         };
         let exit = pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
         let (Some(group), Ok(exit)) = (group, exit) else {
@@ -131,11 +132,11 @@ impl BlockingChild {
     }
 
     /// Waits until data can be read or written, or the wait is over.
-    pub fn wait(&self, until: Until<'_>) -> io::Result<Woken> {
+    pub fn wait(&self, until: WaitLimits<'_>) -> io::Result<WaitEnd> {
         let left =
             (until.deadline).map(|deadline| deadline.saturating_duration_since(Instant::now()));
         if left.is_some_and(|left| left.is_zero()) {
-            return Ok(Woken::Late);
+            return Ok(WaitEnd::Late);
         }
         let reading = PollFlags::IN;
         let mut files = vec![PollFd::new(&self.exit, reading)];
@@ -152,15 +153,15 @@ impl BlockingChild {
         let timeout = left.and_then(|left| Timespec::try_from(left).ok());
         match poll(&mut files, timeout.as_ref()) {
             Ok(_) => {}
-            Err(rustix::io::Errno::INTR) => return Ok(Woken::Ready),
+            Err(rustix::io::Errno::INTR) => return Ok(WaitEnd::Ready),
             Err(error) => return Err(error.into()),
         }
         let is_ready = |index: usize| !files[index].revents().is_empty();
         Ok(
             match (is_ready(0), until.cancelled.is_some() && is_ready(1)) {
-                (true, _) => Woken::Ended,
-                (false, true) => Woken::Cancelled,
-                (false, false) => Woken::Ready,
+                (true, _) => WaitEnd::Ended,
+                (false, true) => WaitEnd::Cancelled,
+                (false, false) => WaitEnd::Ready,
             },
         )
     }
@@ -224,9 +225,9 @@ impl BlockingChild {
     /// until the pipes are closed, because a background process may hold them open forever.
     pub fn follow(
         &mut self,
-        until: Until<'_>,
+        until: WaitLimits<'_>,
         mut sink: impl FnMut(Stream, &[u8]) -> ControlFlow<()>,
-    ) -> io::Result<Followed> {
+    ) -> io::Result<FollowEnd> {
         loop {
             if self.input.is_empty() {
                 self.stdin = None;
@@ -241,11 +242,11 @@ impl BlockingChild {
                 });
             }
             match woken {
-                _ if stopped => return Ok(Followed::Stopped),
-                Woken::Ended => return Ok(Followed::Ended),
-                Woken::Cancelled => return Ok(Followed::Cancelled),
-                Woken::Late => return Ok(Followed::Late),
-                Woken::Ready => self.write()?,
+                _ if stopped => return Ok(FollowEnd::Stopped),
+                WaitEnd::Ended => return Ok(FollowEnd::Ended),
+                WaitEnd::Cancelled => return Ok(FollowEnd::Cancelled),
+                WaitEnd::Late => return Ok(FollowEnd::Late),
+                WaitEnd::Ready => self.write()?,
             }
         }
     }

@@ -5,7 +5,7 @@
 
 /// The part of a stream that is kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Keep {
+pub enum CapturePart {
     /// Keeps the first bytes; the rest is read and dropped.
     First(usize),
     /// Keeps the last bytes.
@@ -16,14 +16,14 @@ pub enum Keep {
 
 /// The kept part of one stream.
 #[derive(Debug)]
-pub struct Captured {
-    keep: Keep,
+pub struct CapturedStream {
+    keep: CapturePart,
     bytes: Vec<u8>,
     cut: bool,
 }
 
-impl Captured {
-    pub fn new(keep: Keep) -> Self {
+impl CapturedStream {
+    pub fn new(keep: CapturePart) -> Self {
         Self {
             keep,
             bytes: Vec::new(),
@@ -34,18 +34,18 @@ impl Captured {
     /// Adds bytes. Returns whether the stream is still within its limit.
     pub fn push(&mut self, bytes: &[u8]) -> bool {
         match self.keep {
-            Keep::First(limit) | Keep::AtMost(limit) => {
+            CapturePart::First(limit) | CapturePart::AtMost(limit) => {
                 let room = limit.saturating_sub(self.bytes.len());
                 let kept = &bytes[..bytes.len().min(room)];
                 self.bytes.extend_from_slice(kept);
                 self.cut |= kept.len() < bytes.len();
             }
-            Keep::Last(limit) => {
+            CapturePart::Last(limit) => {
                 self.bytes.extend_from_slice(bytes);
                 self.cut |= drop_front(&mut self.bytes, limit);
             }
         }
-        !(self.cut && matches!(self.keep, Keep::AtMost(_)))
+        !(self.cut && matches!(self.keep, CapturePart::AtMost(_)))
     }
 
     /// Returns the number of bytes that are kept.
@@ -148,8 +148,8 @@ impl LineSplitter {
 mod tests {
     use super::*;
 
-    fn kept(keep: Keep) -> (String, bool, bool) {
-        let mut captured = Captured::new(keep);
+    fn kept(keep: CapturePart) -> (String, bool, bool) {
+        let mut captured = CapturedStream::new(keep);
         let within = captured.push(b"abc") && captured.push(b"def");
         let cut = captured.is_cut();
         (
@@ -161,10 +161,16 @@ mod tests {
 
     #[test]
     fn each_rule_keeps_its_part_and_says_when_there_was_more() {
-        assert_eq!(kept(Keep::First(4)), ("abcd".to_owned(), true, true));
-        assert_eq!(kept(Keep::Last(4)), ("cdef".to_owned(), true, true));
-        assert_eq!(kept(Keep::AtMost(4)), ("abcd".to_owned(), true, false));
-        assert_eq!(kept(Keep::AtMost(6)), ("abcdef".to_owned(), false, true));
+        assert_eq!(kept(CapturePart::First(4)), ("abcd".to_owned(), true, true));
+        assert_eq!(kept(CapturePart::Last(4)), ("cdef".to_owned(), true, true));
+        assert_eq!(
+            kept(CapturePart::AtMost(4)),
+            ("abcd".to_owned(), true, false)
+        );
+        assert_eq!(
+            kept(CapturePart::AtMost(6)),
+            ("abcdef".to_owned(), false, true)
+        );
     }
 
     #[test]

@@ -31,9 +31,12 @@ impl Program {
         let mut child = command.kill_on_drop(true).spawn()?;
         let id = child.id();
         Ok(Child {
-            group: id.and_then(|id| match own_group {
-                true => ProcessGroup::of_leader(id),
-                false => ProcessGroup::only(id),
+            group: id.and_then(|id| {
+                if own_group {
+                    ProcessGroup::of_leader(id)
+                } else {
+                    ProcessGroup::only(id)
+                }
             }),
             background_may_stay,
             stdin: child.stdin.take(),

@@ -21,8 +21,8 @@ mod output;
 mod program;
 mod status;
 
-pub use blocking::{BlockingChild, Followed, Until, Woken};
-pub use capture::{Captured, Keep, LineSplitter, Tail};
+pub use blocking::{BlockingChild, FollowEnd, WaitEnd, WaitLimits};
+pub use capture::{CapturePart, CapturedStream, LineSplitter, Tail};
 pub use child::Child;
 pub use confine::RunAs;
 pub use group::ProcessGroup;

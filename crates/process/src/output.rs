@@ -9,8 +9,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
 use crate::Stream;
-use crate::blocking::{Followed, Until};
-use crate::capture::{Captured, Keep};
+use crate::blocking::{FollowEnd, WaitLimits};
+use crate::capture::{CapturePart, CapturedStream};
 use crate::program::Program;
 
 /// The time for which output is read after the program and its group have ended: a process in its
@@ -21,8 +21,8 @@ const DRAIN: Duration = Duration::from_secs(5);
 #[derive(Clone, Copy, Debug)]
 pub struct OutputLimits {
     pub time: Duration,
-    pub stdout: Keep,
-    pub stderr: Keep,
+    pub stdout: CapturePart,
+    pub stderr: CapturePart,
 }
 
 /// The output of a program, and its exit status.
@@ -38,11 +38,11 @@ pub struct Output {
 pub enum OutputError {
     #[error("cannot be started")]
     Start(#[source] io::Error),
-    #[error("did not end within {} s", .0.as_secs_f64())]
+    #[error("did not exit within {} s", .0.as_secs_f64())]
     TimeOut(Duration),
     #[error("printed too much")]
     TooMuch,
-    #[error("cannot be followed")]
+    #[error("produced output that cannot be read")]
     Follow(#[source] io::Error),
 }
 
@@ -52,8 +52,8 @@ impl OutputLimits {
     pub fn within(time: Duration) -> Self {
         Self {
             time,
-            stdout: Keep::AtMost(16 << 20),
-            stderr: Keep::First(64 << 10),
+            stdout: CapturePart::AtMost(16 << 20),
+            stderr: CapturePart::First(64 << 10),
         }
     }
 }
@@ -127,9 +127,9 @@ impl Program {
     /// Runs the program to its end within limits, for code that may block.
     pub fn output_blocking(self, limits: OutputLimits) -> Result<Output, OutputError> {
         let mut child = self.start_blocking().map_err(OutputError::Start)?;
-        let mut stdout = Captured::new(limits.stdout);
-        let mut stderr = Captured::new(limits.stderr);
-        let until = Until {
+        let mut stdout = CapturedStream::new(limits.stdout);
+        let mut stderr = CapturedStream::new(limits.stderr);
+        let until = WaitLimits {
             deadline: Instant::now().checked_add(limits.time),
             cancelled: None,
         };
@@ -138,21 +138,22 @@ impl Program {
                 Stream::Stdout => stdout.push(bytes),
                 Stream::Stderr => stderr.push(bytes),
             };
-            match fits {
-                true => ControlFlow::Continue(()),
-                false => ControlFlow::Break(()),
+            if fits {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
             }
         });
         let status = child.finish();
         match followed.map_err(OutputError::Follow)? {
-            Followed::Ended => {}
-            Followed::Stopped => return Err(OutputError::TooMuch),
-            Followed::Late | Followed::Cancelled => {
+            FollowEnd::Ended => {}
+            FollowEnd::Stopped => return Err(OutputError::TooMuch),
+            FollowEnd::Late | FollowEnd::Cancelled => {
                 return Err(OutputError::TimeOut(limits.time));
             }
         }
         let status = status
-            .ok_or_else(|| OutputError::Follow(io::Error::other("its end cannot be waited for")))?;
+            .ok_or_else(|| OutputError::Follow(io::Error::other("cannot wait for it to exit")))?;
         Ok(Output {
             status,
             stdout: stdout.into_bytes(),
@@ -161,8 +162,11 @@ impl Program {
     }
 }
 
-async fn read(pipe: Option<impl AsyncRead + Unpin>, keep: Keep) -> Result<Vec<u8>, OutputError> {
-    let mut captured = Captured::new(keep);
+async fn read(
+    pipe: Option<impl AsyncRead + Unpin>,
+    keep: CapturePart,
+) -> Result<Vec<u8>, OutputError> {
+    let mut captured = CapturedStream::new(keep);
     let Some(mut pipe) = pipe else {
         return Ok(Vec::new());
     };

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use bunraku_process::{
-    Followed, Keep, OutputError, OutputLimits, Program, RunAs, Stream, Until, describe,
+    CapturePart, FollowEnd, OutputError, OutputLimits, Program, RunAs, Stream, WaitLimits, describe,
 };
 use bunraku_testkit::blocking::eventually;
 
@@ -49,7 +49,7 @@ async fn an_answer_has_both_streams_and_the_exit_code() {
 #[tokio::test]
 async fn a_program_that_prints_too_much_is_killed() {
     let limits = OutputLimits {
-        stdout: Keep::AtMost(1000),
+        stdout: CapturePart::AtMost(1000),
         ..limits()
     };
     let outcome = shell("exec cat /dev/zero").output(limits).await;
@@ -57,9 +57,9 @@ async fn a_program_that_prints_too_much_is_killed() {
 }
 
 #[tokio::test]
-async fn complaints_beyond_the_limit_are_dropped_and_nobody_waits() {
+async fn stderr_beyond_the_limit_is_dropped_and_blocks_no_process() {
     let limits = OutputLimits {
-        stderr: Keep::First(3),
+        stderr: CapturePart::First(3),
         ..limits()
     };
     let script = "head -c 1000000 /dev/zero | tr '\\0' x >&2; echo done";
@@ -151,7 +151,7 @@ async fn a_program_that_ignores_the_request_to_end_is_killed() {
     assert_eq!(describe(status), "signal 9");
 }
 
-fn followed(program: Program, until: Until<'_>) -> (Followed, String, String) {
+fn followed(program: Program, until: WaitLimits<'_>) -> (FollowEnd, String, String) {
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let mut child = program.start_blocking().expect("it starts");
     let followed = child.follow(until, |stream, bytes| {
@@ -173,11 +173,13 @@ fn followed(program: Program, until: Until<'_>) -> (Followed, String, String) {
 #[test]
 fn a_blocking_child_is_fed_and_read_at_the_same_time() {
     let input = "x".repeat(1 << 20);
-    let (followed, text, status) =
-        followed(shell("cat; exit 4").input(input.clone()), Until::default());
+    let (followed, text, status) = followed(
+        shell("cat; exit 4").input(input.clone()),
+        WaitLimits::default(),
+    );
     assert_eq!(
         (followed, status.as_str()),
-        (Followed::Ended, "exit code 4")
+        (FollowEnd::Ended, "exit code 4")
     );
     assert_eq!(text, input);
 }
@@ -185,40 +187,40 @@ fn a_blocking_child_is_fed_and_read_at_the_same_time() {
 #[test]
 fn an_open_pipe_of_a_background_process_is_not_waited_for() {
     let program = shell("sleep 600 & echo done");
-    let (followed, text, status) = followed(program, Until::default());
+    let (followed, text, status) = followed(program, WaitLimits::default());
     assert_eq!(
         (followed, text.as_str(), status.as_str()),
-        (Followed::Ended, "done\n", "exit code 0")
+        (FollowEnd::Ended, "done\n", "exit code 0")
     );
 }
 
 #[test]
 fn a_blocking_child_meets_its_deadline_and_a_request_to_stop() {
-    let until = Until {
+    let until = WaitLimits {
         deadline: Some(Instant::now() + Duration::from_millis(20)),
         cancelled: None,
     };
     let (late, _, status) = followed(shell("exec cat /dev/zero"), until);
-    assert_eq!((late, status.as_str()), (Followed::Late, "signal 9"));
+    assert_eq!((late, status.as_str()), (FollowEnd::Late, "signal 9"));
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(writer);
-    let until = Until {
+    let until = WaitLimits {
         deadline: None,
         cancelled: Some(std::os::fd::AsFd::as_fd(&reader)),
     };
     assert_eq!(
         followed(shell("exec sleep 600"), until).0,
-        Followed::Cancelled
+        FollowEnd::Cancelled
     );
 }
 
 #[test]
-fn output_that_nobody_wants_any_more_ends_the_following() {
+fn a_closed_receiver_of_output_ends_the_following() {
     let mut child = shell("exec cat /dev/zero")
         .start_blocking()
         .expect("it starts");
-    let followed = child.follow(Until::default(), |_, _| ControlFlow::Break(()));
-    assert_eq!(followed.expect("it can be followed"), Followed::Stopped);
+    let followed = child.follow(WaitLimits::default(), |_, _| ControlFlow::Break(()));
+    assert_eq!(followed.expect("it can be followed"), FollowEnd::Stopped);
     let status = child.end(Duration::from_secs(5)).map(describe);
     assert!(
         matches!(status.as_deref(), Some("signal 13" | "signal 15")),
@@ -228,14 +230,14 @@ fn output_that_nobody_wants_any_more_ends_the_following() {
 
 #[test]
 fn a_umask_and_a_user_are_set_before_the_program_starts() {
-    let (_, text, status) = followed(shell("umask").umask(0o27), Until::default());
+    let (_, text, status) = followed(shell("umask").umask(0o27), WaitLimits::default());
     assert_eq!((text.as_str(), status.as_str()), ("0027\n", "exit code 0"));
     if rustix::process::geteuid().is_root() {
         let nobody = RunAs {
             uid: Some(65534),
             gid: Some(65534),
         };
-        let (_, text, _) = followed(shell("id -u; id -g").run_as(nobody), Until::default());
+        let (_, text, _) = followed(shell("id -u; id -g").run_as(nobody), WaitLimits::default());
         assert_eq!(text, "65534\n65534\n");
     }
 }

@@ -23,7 +23,7 @@ mod world;
 pub use diagnostic::{Diagnostic, PuppetError};
 pub use limits::Limits;
 pub use reference::Reference;
-pub use site::{Application, Capability, Component, NamedAt, Site, evaluate_site};
+pub use site::{Application, Capability, Component, Located, Site, evaluate_site};
 pub use source::{FileId, Sources, Span};
 pub use value::types::Type;
 pub use value::{Hash, Value};

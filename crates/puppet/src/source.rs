@@ -28,12 +28,13 @@ impl Span {
 
     /// Returns the span from the start of this one to the end of the other.
     pub(crate) fn to(self, other: Span) -> Self {
-        match self.file == other.file && other.end >= self.start {
-            true => Self {
+        if self.file == other.file && other.end >= self.start {
+            Self {
                 end: other.end,
                 ..self
-            },
-            false => self,
+            }
+        } else {
+            self
         }
     }
 }

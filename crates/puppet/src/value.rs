@@ -171,17 +171,17 @@ impl Value {
 
     /// Writes the text of a value. Stops when it becomes longer than `most`.
     pub(crate) fn write_bounded(&self, out: &mut String, most: usize) -> bool {
-        let mut bounded = Bounded { out, most };
+        let mut bounded = BoundedWriter { out, most };
         fmt::write(&mut bounded, format_args!("{self}")).is_ok()
     }
 }
 
-struct Bounded<'a> {
+struct BoundedWriter<'a> {
     out: &'a mut String,
     most: usize,
 }
 
-impl fmt::Write for Bounded<'_> {
+impl fmt::Write for BoundedWriter<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         if self.out.len() + text.len() > self.most {
             return Err(fmt::Error);
@@ -198,10 +198,13 @@ impl fmt::Display for Value {
             Self::Default => f.write_str("default"),
             Self::Boolean(value) => write!(f, "{value}"),
             Self::Integer(value) => write!(f, "{value}"),
-            Self::Float(Float(value)) => match value.fract() == 0.0 && value.abs() < 1e15 {
-                true => write!(f, "{value:.1}"),
-                false => write!(f, "{value}"),
-            },
+            Self::Float(Float(value)) => {
+                if value.fract() == 0.0 && value.abs() < 1e15 {
+                    write!(f, "{value:.1}")
+                } else {
+                    write!(f, "{value}")
+                }
+            }
             Self::String(text) => f.write_str(text),
             Self::Regex(pattern) => write!(f, "/{pattern}/"),
             Self::Array(list) => {

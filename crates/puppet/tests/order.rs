@@ -148,7 +148,7 @@ fn every_relationship_and_arrow_sets_the_same_order() {
 }
 
 #[test]
-fn a_chain_orders_neighbours_and_a_capability_stands_for_its_producer() {
+fn a_chain_orders_neighbours_and_a_capability_represents_its_producer() {
     check(
         &format!(
             "{KINDS} application shop() {{
@@ -301,7 +301,7 @@ fn without_facts_values_are_undefined_and_nothing_fails() {
               db_host = undef
               ip = undef
               me = n2
-            note: no facts of n1, n2: values that depend on them are undefined
+            note: no facts for n1, n2: values that depend on them are undefined
         "#]],
     );
 }
@@ -438,7 +438,7 @@ fn functions_in_ruby_leave_values_undefined_but_not_the_order() {
               user = undef
             Web[w] on n2
               hash = undef
-            note: there is no function `mysql_password` here
+            note: the function `mysql_password` is not available here
             note: `hiera` of `db::user` is undefined
         "#]],
     );

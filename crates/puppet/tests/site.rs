@@ -131,7 +131,7 @@ fn an_unknown_application_is_named_with_its_place() {
         ("site.pp", "site {\n  lam { 'a': }\n}\n"),
     ]);
     expect![[r#"
-        error: there is no application `lam`
+        error: no application `lam`
          --> site.pp:2:3
         2 |   lam { 'a': }
           |   ^^^^^^^^^
@@ -165,7 +165,7 @@ fn a_value_of_the_wrong_type_is_refused_at_the_value() {
         "site {\n  lamp { 'a': db_user => 'u', db_password => 'p', web_instances => 'three' }\n}";
     let text = evaluated(&[("lamp.pp", LAMP), ("site.pp", site)]);
     expect![[r#"
-        error: `$web_instances` of `Lamp[a]` takes Integer[1], not the String 'three'
+        error: `$web_instances` of `Lamp[a]` must be Integer[1], not the String 'three'
          --> site.pp:2:68
         2 |   lamp { 'a': db_user => 'u', db_password => 'p', web_instances => 'three' }
           |                                                                    ^^^^^^^
@@ -184,7 +184,7 @@ fn a_component_that_the_application_lacks_is_refused_in_nodes() {
 }";
     let text = evaluated(&[("lamp.pp", LAMP), ("site.pp", site)]);
     expect![[r#"
-        error: `nodes` names `Lamp::Mysql[b]`, but `Lamp[a]` has no such component
+        error: `nodes` refers to `Lamp::Mysql[b]`, but `Lamp[a]` has no such component
          --> site.pp:3:14
         3 |     nodes => { Node['n1'] => Lamp::Mysql['b'] } }
           |              ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
@@ -255,25 +255,25 @@ site {
               Web[three.web-01] on 
                 first = no  extra
               Web[small-three] on 
-            note: `Web` is not defined in what was given
+            note: `Web` is not defined in the given files
               --> site.pp:10:7
             10 |       web { "${name}.${n}": first => "no ${extra['x']} extra" }
                |       ^^^^^^^^^^^^^^^^^^^^
 
             hint: its parameters are not checked
-            note: `Web` is not defined in what was given
+            note: `Web` is not defined in the given files
              --> site.pp:8:7
             8 |       web { "${name}.${n}": last => true, all => $names.join(','), total => $names.size }
               |       ^^^^^^^^^^^^^^^^^^^^
 
             hint: its parameters are not checked
-            note: `Web` is not defined in what was given
+            note: `Web` is not defined in the given files
               --> site.pp:17:15
             17 |     /^lar/: { web { "big-${0}": } }
                |               ^^^^^^^^^^^^^^^^
 
             hint: its parameters are not checked
-            note: `Web` is not defined in what was given
+            note: `Web` is not defined in the given files
               --> site.pp:16:16
             16 |     'small': { web { "small-${name}": } }
                |                ^^^^^^^^^^^^^^^^^^^^^
@@ -327,7 +327,7 @@ site { one { 'x': p => Sensitive('hunter2') } }",
               Thing[a] on 
                 p = Sensitive [value redacted]
                 q = Sensitive [value redacted]
-            note: `Thing` is not defined in what was given
+            note: `Thing` is not defined in the given files
              --> site.pp:1:41
             1 | application one(Sensitive[String] $p) { thing { 'a': p => $p, q => "${p}" } }
               |                                         ^^^^^^^^^^^

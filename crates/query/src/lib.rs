@@ -16,6 +16,6 @@ mod index;
 mod language;
 mod scalar;
 
-pub use answer::{Answer, AnswerError, Limits};
-pub use index::{Index, IndexSize};
+pub use answer::{AnswerError, Limits, QueryAnswer};
+pub use index::{ExportFilter, ExportSum, ExportedResource, Index, IndexSize};
 pub use language::{Query, QueryError};

@@ -38,9 +38,10 @@ impl Scalar {
     fn float(number: f64) -> Self {
         // Up to here, every integer has its own float.
         let exact = 9_007_199_254_740_992.0;
-        match number.fract() == 0.0 && number.abs() <= exact {
-            true => Self::Integer(number as i64),
-            false => Self::Float(number.to_bits()),
+        if number.fract() == 0.0 && number.abs() <= exact {
+            Self::Integer(number as i64)
+        } else {
+            Self::Float(number.to_bits())
         }
     }
 

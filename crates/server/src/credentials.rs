@@ -7,10 +7,10 @@ use bunraku_wire::credentials::{CredentialsError, serves};
 use bunraku_wire::tls::Identity;
 use bunraku_wire::{Credentials, PrivateKey, Request};
 
-use bunraku_control::{Certificates, Clock, ServiceError};
+use bunraku_control::{Certificates, Clock, ServiceError, Signer};
 
 /// The required contents of the certificate.
-pub(crate) struct Wanted<'a> {
+pub(crate) struct RequiredIdentity<'a> {
     pub(crate) name: &'a NodeName,
     pub(crate) role: Role,
     /// Names and addresses that the server answers to.
@@ -23,7 +23,7 @@ pub(crate) async fn ensure(
     credentials: &Credentials,
     certificates: &Certificates,
     clock: &Clock,
-    wanted: &Wanted<'_>,
+    wanted: &RequiredIdentity<'_>,
 ) -> Result<Identity, ServiceError> {
     let key = blocking(credentials, Credentials::load_or_create_key).await?;
     let fitting = fitting(credentials, &key, wanted);
@@ -34,25 +34,27 @@ pub(crate) async fn ensure(
         return Ok(identity.clone());
     }
     let certificate_request = Request::create(wanted.name, &key)
-        .map_err(|error| ServiceError::internal("no certificate request could be made", error))?;
+        .map_err(|error| ServiceError::internal("cannot create a certificate request", error))?;
     let server_names = wanted.server_names.to_vec();
     let request = IssueRequest {
         certificate_request,
         role: wanted.role,
         server_names,
     };
-    let issued = match (certificates.issue(&request, "this server").await, fitting) {
+    let issued = match (
+        certificates.issue(&request, Signer::ThisServer).await,
+        fitting,
+    ) {
         (Err(ServiceError::Store(StoreError::Unavailable(_))), Some(identity))
             if now < identity.certificate().not_after =>
         {
-            tracing::warn!(name = %wanted.name, "the certificate is renewed when the datastores answer");
+            tracing::warn!(name = %wanted.name, "cannot renew the certificate until the datastores answer");
             return Ok(identity);
         }
         (issued, _) => issued?,
     };
-    let identity = Identity::from_pem(&issued.certificate, &key).map_err(|error| {
-        ServiceError::internal("the certificate just signed cannot be used", error)
-    })?;
+    let identity = Identity::from_pem(&issued.certificate, &key)
+        .map_err(|error| ServiceError::internal("cannot use the new certificate", error))?;
     blocking(credentials, move |credentials| {
         credentials.save(&issued.certificate, &issued.ca)
     })
@@ -61,7 +63,11 @@ pub(crate) async fn ensure(
 }
 
 /// Returns the identity on disk if it matches the required contents.
-fn fitting(credentials: &Credentials, key: &PrivateKey, wanted: &Wanted<'_>) -> Option<Identity> {
+fn fitting(
+    credentials: &Credentials,
+    key: &PrivateKey,
+    wanted: &RequiredIdentity<'_>,
+) -> Option<Identity> {
     let text = std::fs::read_to_string(credentials.certificate_path()).ok()?;
     let identity = Identity::from_pem(&text, key).ok()?;
     let certificate = identity.certificate();
@@ -81,8 +87,6 @@ async fn blocking<T: Send + 'static>(
     let credentials = credentials.clone();
     tokio::task::spawn_blocking(move || work(&credentials))
         .await
-        .map_err(|error| ServiceError::internal("work on files was cut off", error))?
-        .map_err(|error| {
-            ServiceError::internal("the server's own certificate cannot be used", error)
-        })
+        .map_err(|error| ServiceError::internal("a file operation was interrupted", error))?
+        .map_err(|error| ServiceError::internal("cannot use the server's own certificate", error))
 }

@@ -11,9 +11,13 @@ mod cluster;
 mod credentials;
 mod http;
 mod server;
+mod services;
 mod upkeep;
+mod wiring;
 
 pub use cluster::{Cluster, ClusterLink, ClusterMember};
 pub use http::{AcceptOptions, RouterOptions};
 pub use server::{Server, ServerOptions, StartError};
+pub use services::{ServerIdentity, ServiceSet, Services};
 pub use upkeep::UpkeepOptions;
+pub use wiring::{ServiceOptions, WiringParts};

@@ -61,7 +61,7 @@ impl Upkeep {
                 _ = collect.tick() => ("unreferenced content", self.collect().await),
             };
             if let Err(error) = outcome {
-                tracing::warn!(error = %error, what, "upkeep failed; it is tried again");
+                tracing::warn!(error = %error, what, "maintenance failed; retrying");
             }
         }
     }
@@ -88,13 +88,13 @@ impl Upkeep {
         // Collect everything that references content before the content itself.
         let catalogs = self.catalogs.collect().await?;
         let old = self.reports.upkeep().await?;
-        tracing::debug!(old, "let go of old reports");
+        tracing::debug!(old, "deleted old reports");
         let code = self.environments.prune().await?;
-        tracing::debug!(?catalogs, code, "collected catalogs and code");
+        tracing::debug!(?catalogs, code, "deleted unused catalogs and code");
         let collected = self.blobs.collect(self.clock.now()).await;
         let collected = collected
-            .map_err(|error| ServiceError::internal("content cannot be collected", error))?;
-        tracing::debug!(?collected, "collected unreferenced content");
+            .map_err(|error| ServiceError::internal("cannot delete unused content", error))?;
+        tracing::debug!(?collected, "deleted unreferenced content");
         Ok(())
     }
 }

@@ -2,6 +2,7 @@
 //! real one, over a bad network, across any number of lives.
 
 mod carry_out;
+mod stream;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,10 +16,10 @@ use bunraku_wire::api::{Cause, RunRequest, SubmissionOrder};
 use serde_json::json;
 use uuid::Uuid;
 
-use crate::Checker;
 use crate::servers::Servers;
-use crate::strike::Strike;
-use carry_out::{Postman, SimulatedRuns};
+use crate::strike::KillSwitch;
+use crate::{Checker, CueChecker};
+use carry_out::{EventDelivery, SimulatedRuns};
 
 /// An agent, for as long as the fleet exists.
 #[derive(Clone)]
@@ -28,10 +29,15 @@ pub(crate) struct Agent {
     pub(crate) directory: PathBuf,
     pub(crate) servers: Servers,
     pub(crate) checker: Checker,
+    pub(crate) cues: CueChecker,
+    /// Fires triggers, and has resources that fail.
+    pub(crate) has_cues: bool,
+    /// All nodes of the fleet.
+    pub(crate) peers: Arc<[NodeName]>,
     /// The time between two looks for work.
     pub(crate) pace: Duration,
     /// The step at which this agent is killed, if not by chance.
-    pub(crate) strike: Arc<Strike>,
+    pub(crate) strike: Arc<KillSwitch>,
     /// The planted bug, for the test of the checker.
     pub(crate) bug: Option<crate::bug::Bug>,
     /// The current life.
@@ -45,16 +51,17 @@ impl Agent {
         let (mut version, mut settled) = (0, false);
         loop {
             let life = self.new_life();
-            let postman = Postman(self.clone());
+            let postman = EventDelivery(self.clone());
             let died = tokio::select! {
                 biased;
                 died = self.death() => died,
                 () = life.work(&postman) => unreachable!("it works for ever"),
+                () = self.hold_stream(&life) => unreachable!("for ever"),
                 () = self.rounds(&life, &mut left, &mut version, &mut settled, &over) => unreachable!("for ever"),
             };
             *self.life.lock().unwrap_or_else(PoisonError::into_inner) = None;
             drop(life);
-            if died == Death::Machine {
+            if died == AgentDeath::Machine {
                 self.checker.lost(&self.node);
                 // Reported once: the other agents may still have rounds to do.
                 if left > 0 {
@@ -84,7 +91,7 @@ impl Agent {
         life
     }
 
-    async fn death(&self) -> Death {
+    async fn death(&self) -> AgentDeath {
         let chance = &self.servers.chance;
         let by_chance = async {
             if !self.servers.faults() || !chance.happens(50) {
@@ -98,8 +105,8 @@ impl Agent {
         };
         tokio::select! {
             biased;
-            () = by_chance => if chance.happens(10) { Death::Machine } else { Death::Process },
-            () = self.strike.struck() => Death::Process,
+            () = by_chance => if chance.happens(10) { AgentDeath::Machine } else { AgentDeath::Process },
+            () = self.strike.struck() => AgentDeath::Process,
         }
     }
 
@@ -240,7 +247,7 @@ pub(crate) async fn see_target(
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Death {
+enum AgentDeath {
     /// The agent is killed; its disk stays.
     Process,
     /// The machine is permanently lost.

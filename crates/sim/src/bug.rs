@@ -7,4 +7,10 @@ pub enum Bug {
     NumbersIgnored,
     /// Servers answer before anything is stored.
     AnsweredTooEarly,
+    /// Servers acknowledge triggers and do not fire them.
+    FiringForgotten,
+    /// Agents do not recognise a command that comes again.
+    RequestsForgotten,
+    /// Ordered runs start all nodes at once.
+    OrderIgnored,
 }

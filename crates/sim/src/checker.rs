@@ -19,7 +19,7 @@ use bunraku_wire::api::{NumberedEvent, ReportEvent};
 
 /// The submissions of one agent, and which of them were acknowledged.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct Said {
+pub(crate) struct AgentSubmissions {
     /// The version in its facts at each submission; it only grows.
     pub(crate) versions: Vec<u64>,
     /// The last submission that a server acknowledged.
@@ -31,7 +31,7 @@ pub(crate) type ReleaseMap = Arc<BTreeMap<NodeName, CatalogId>>;
 
 /// The actions of one run on its node.
 #[derive(Clone, Debug)]
-pub(crate) struct Done {
+pub(crate) struct RunActions {
     pub(crate) node: NodeName,
     /// The resources whose events it recorded, in order.
     pub(crate) titles: Vec<String>,
@@ -39,7 +39,7 @@ pub(crate) struct Done {
 
 #[derive(Default, Debug)]
 struct Notes {
-    said: BTreeMap<NodeName, Said>,
+    said: BTreeMap<NodeName, AgentSubmissions>,
     /// The nodes that a release may name; all nodes with automatic releases.
     may_have: BTreeSet<NodeName>,
     targets_seen: usize,
@@ -48,7 +48,7 @@ struct Notes {
     releases: BTreeMap<ReleaseNumber, ReleaseMap>,
     /// Runs that an agent added to its queue.
     asked: Vec<(NodeName, NodeRunId)>,
-    begun: BTreeMap<NodeRunId, Done>,
+    begun: BTreeMap<NodeRunId, RunActions>,
     carried_out: BTreeMap<NodeName, CatalogId>,
     /// Nodes whose machine is lost.
     lost: BTreeSet<NodeName>,
@@ -154,7 +154,7 @@ impl Checker {
     }
 
     pub(crate) fn begun(&self, node: &NodeName, run: NodeRunId) {
-        let done = Done {
+        let done = RunActions {
             node: node.clone(),
             titles: Vec::new(),
         };
@@ -189,7 +189,7 @@ impl Checker {
         self.notes().asked.clone()
     }
 
-    pub(crate) fn runs_begun(&self) -> Vec<(NodeRunId, Done)> {
+    pub(crate) fn runs_begun(&self) -> Vec<(NodeRunId, RunActions)> {
         let notes = self.notes();
         let begun = notes.begun.iter();
         begun.map(|(run, done)| (*run, done.clone())).collect()
@@ -201,7 +201,7 @@ impl Checker {
     }
 
     /// Compares the servers' record of a run with what its node did.
-    pub(crate) fn report(&self, run: NodeRunId, done: &Done, events: &[NumberedEvent]) {
+    pub(crate) fn report(&self, run: NodeRunId, done: &RunActions, events: &[NumberedEvent]) {
         let numbers: Vec<u64> = events.iter().map(|event| event.number).collect();
         let wanted: Vec<u64> = (0..events.len() as u64).collect();
         assert_eq!(numbers, wanted, "the numbers of the events of run {run}");

@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bunraku_model::{Catalog, NodeName};
-use bunraku_server::backstage::{Compilation, CompileFailure, CompileRequest, Compiler};
+use bunraku_server::backstage::{
+    Compilation, CompileFailure, CompileRequest, Compiler, EnvironmentSlots,
+};
 use serde_json::json;
-use tokio::sync::Semaphore;
 
 use crate::Chance;
 
 #[derive(Default, Debug)]
-struct Seen {
+struct CompileCounts {
     under_way: BTreeMap<NodeName, usize>,
     compiles: usize,
     twice: Vec<NodeName>,
@@ -23,7 +24,7 @@ struct Seen {
 /// The handle; clones share their counts, including those of a killed server.
 #[derive(Clone)]
 pub struct CountingCompiler {
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<CompileCounts>>,
     chance: Chance,
     longest: Duration,
 }
@@ -47,11 +48,11 @@ impl CountingCompiler {
         self.seen().twice.clone()
     }
 
-    fn seen(&self) -> std::sync::MutexGuard<'_, Seen> {
+    fn seen(&self) -> std::sync::MutexGuard<'_, CompileCounts> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn begin(&self, node: &NodeName) -> UnderWay {
+    fn begin(&self, node: &NodeName) -> CompileGuard {
         let mut seen = self.seen();
         seen.compiles += 1;
         let count = seen.under_way.entry(node.clone()).or_default();
@@ -59,7 +60,7 @@ impl CountingCompiler {
         if *count > 1 {
             seen.twice.push(node.clone());
         }
-        UnderWay {
+        CompileGuard {
             compiler: self.clone(),
             node: node.clone(),
         }
@@ -67,12 +68,12 @@ impl CountingCompiler {
 }
 
 /// A compile in progress. It ends with the compile, or with the server that is killed during it.
-struct UnderWay {
+struct CompileGuard {
     compiler: CountingCompiler,
     node: NodeName,
 }
 
-impl Drop for UnderWay {
+impl Drop for CompileGuard {
     fn drop(&mut self) {
         if let Some(count) = self.compiler.seen().under_way.get_mut(&self.node) {
             *count -= 1;
@@ -95,7 +96,7 @@ impl Compiler for CountingCompiler {
     async fn compile(
         &self,
         request: &CompileRequest,
-        _slots: &Semaphore,
+        _slots: &EnvironmentSlots<'_>,
     ) -> Result<Compilation, CompileFailure> {
         let _under_way = self.begin(&request.node);
         tokio::time::sleep(self.chance.up_to(self.longest)).await;

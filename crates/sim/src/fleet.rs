@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use bunraku_control::{Clock, FactHooks, FactOptions, Facts, Nodes, ReportFilter, keys};
 use bunraku_model::{CodeId, NodeName, default_environment};
+use bunraku_server::Services;
 use bunraku_server::backstage::CompileQueue;
 use bunraku_store::blobs::{BlobOptions, StoreBlobs};
 use bunraku_store::testing::MemoryStore;
 use bunraku_store::{Range, SharedStore, Transaction};
 use bunraku_wire::api::{
-    CompileReason, CreateRelease, Deployed, LastCompile, ReleaseTo, ReportState, RunMode,
+    CompileReason, CreateRelease, DeployedCode, EventStatus, LastCompile, ReleaseTo, ReportEvent,
+    ReportState, RunMode,
 };
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
@@ -23,13 +25,13 @@ use uuid::Uuid;
 use crate::agent::{Agent, see_target};
 use crate::bug::Bug;
 use crate::compiler::version;
-use crate::servers::{Servers, Services};
-use crate::strike::Strike;
-use crate::{Chance, Checker, CountingCompiler, Moment};
+use crate::servers::Servers;
+use crate::strike::KillSwitch;
+use crate::{Chance, Checker, CountingCompiler, CueChecker, Moment};
 
 /// The parameters of a simulation.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct SimulationOptions {
     pub seed: u64,
     pub agents: usize,
     /// The number of submissions of each agent.
@@ -43,13 +45,18 @@ pub struct Plan {
     pub kill_server: Option<Moment>,
     /// The first agent is killed at this step.
     pub kill_agent: Option<Moment>,
+    /// Agents fire triggers, and some of their resources fail, to which a reactor reacts.
+    pub cues: bool,
+    /// The number of ordered runs over the first nodes.
+    pub ordered_runs: usize,
     pub bug: Option<Bug>,
 }
 
 /// Counts from the life of a fleet.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct FleetCounts {
     pub checker: Checker,
+    pub cues: CueChecker,
     pub compiles: usize,
     /// The number of calls from the servers to their store.
     pub store_calls: u64,
@@ -59,12 +66,14 @@ pub struct Seen {
 
 /// A fleet on one store.
 pub struct Fleet {
-    plan: Plan,
-    store: SharedStore,
+    pub(crate) plan: SimulationOptions,
+    pub(crate) store: SharedStore,
     clock: Clock,
-    names: Vec<NodeName>,
-    servers: Servers,
-    checker: Checker,
+    pub(crate) names: Vec<NodeName>,
+    pub(crate) servers: Servers,
+    pub(crate) checker: Checker,
+    pub(crate) cues: CueChecker,
+    pub(crate) ordered_runs_left: usize,
     agents: Vec<Agent>,
     /// The agents' disks.
     disks: TempDir,
@@ -74,7 +83,7 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    pub async fn start(plan: Plan) -> Self {
+    pub async fn start(plan: SimulationOptions) -> Self {
         let chance = Chance::new(plan.seed);
         let store: SharedStore = Arc::new(MemoryStore::new());
         let clock = virtual_clock();
@@ -86,17 +95,22 @@ impl Fleet {
             names.push(name);
         }
         let compiler = CountingCompiler::new(chance.clone(), Duration::from_millis(500));
-        let strike = Strike::new(plan.kill_server);
-        let servers = Servers::new(store.clone(), clock.clone(), compiler, chance, strike);
+        let strike = KillSwitch::new(plan.kill_server);
+        let disks = disks();
+        let directory = disks.path().join("servers");
+        let (known, time) = (store.clone(), clock.clone());
+        let servers = Servers::new(known, time, compiler, chance, strike, directory);
         let mut fleet = Self {
+            ordered_runs_left: plan.ordered_runs,
             plan,
             store,
             clock,
             names,
             servers,
             checker: Checker::default(),
+            cues: CueChecker::default(),
             agents: Vec::new(),
-            disks: disks(),
+            disks,
             code: 0,
             tasks: JoinSet::new(),
         };
@@ -114,10 +128,15 @@ impl Fleet {
         let settings =
             json!({"url": "file:///nowhere", "policy": policy, "created": "2026-01-01T00:00:00Z"});
         self.put(key, settings.to_string()).await;
+        self.deploy_reactor().await;
         self.push_code().await;
         self.servers.start(self.plan.servers, self.plan.faults);
         self.tasks
             .spawn(self.servers.clone().watch_over_the_first());
+        self.until("a server lives", async |fleet| {
+            fleet.servers.any().is_some()
+        })
+        .await;
         if self.plan.auto_release {
             self.checker.may_have_a_target(self.names.clone());
         }
@@ -134,15 +153,18 @@ impl Fleet {
             directory: self.disks.path().join(node.as_str()),
             servers: self.servers.clone(),
             checker: self.checker.clone(),
+            cues: self.cues.clone(),
+            has_cues: self.plan.cues,
+            peers: self.names.clone().into(),
             // With many agents, polling is most of the work.
             pace: Duration::from_secs(2 + self.names.len() as u64 / 50),
-            strike: Arc::new(Strike::new(moment)),
+            strike: Arc::new(KillSwitch::new(moment)),
             bug: self.plan.bug,
             life: Arc::new(Mutex::new(None)),
         }
     }
 
-    async fn put(&self, key: String, value: String) {
+    pub(crate) async fn put(&self, key: String, value: String) {
         let transaction = Transaction::new().put(key, value);
         self.store
             .commit(transaction)
@@ -154,7 +176,7 @@ impl Fleet {
     async fn push_code(&mut self) {
         self.code += 1;
         let environment = default_environment();
-        let deployed = Deployed {
+        let deployed = DeployedCode {
             code_id: self.code_id(),
             number: self.code,
             at: self.clock.now(),
@@ -205,6 +227,9 @@ impl Fleet {
             (true, true) if chance.happens(50) => self.servers.kill(number),
             // A server that was struck comes back automatically.
             (true, false) => self.servers.revive(number),
+            (_, true) if self.ordered_runs_left > 0 && chance.happens(40) => {
+                self.start_ordered_run().await;
+            }
             (_, true) if chance.happens(20) => self.push_code().await,
             (_, true) if !self.plan.auto_release => self.release_some().await,
             (true, true) if chance.happens(20) => self.upkeep().await,
@@ -255,18 +280,21 @@ impl Fleet {
             reason: None,
         };
         let environment = default_environment();
-        let releases = self.services().releases;
+        let releases = self.services().releases.clone();
         let released = releases.create(&environment, &request, "sim").await;
         released.expect("what is compiled can be released");
     }
 
-    fn services(&self) -> Services {
+    pub(crate) fn services(&self) -> Services {
         self.servers.any().expect("all servers live")
     }
 
     /// Ends the faults, waits until nothing is left to do, and checks the result.
     pub async fn settle_and_check(&mut self) {
         self.servers.end_faults();
+        while self.ordered_runs_left > 0 {
+            self.start_ordered_run().await;
+        }
         // Messages in transit arrive first.
         tokio::time::sleep(Duration::from_secs(5)).await;
         self.until("submissions and compiles are done", Self::nothing_queued)
@@ -277,6 +305,11 @@ impl Fleet {
         }
         self.until("every node carried out its newest catalog", Self::all_done)
             .await;
+        self.until(
+            "nothing runs or waits, and connections are true",
+            Self::is_quiet,
+        )
+        .await;
         self.servers.strike.disarm();
         // A server that was struck at the last moment comes back.
         self.until("a server lives", async |fleet| {
@@ -293,7 +326,18 @@ impl Fleet {
         }
         let upkeep = self.services().reports.upkeep().await;
         upkeep.expect("memory answers");
-        self.check_reports().await;
+        let failed_runs = self.check_reports().await;
+        self.check_cues(failed_runs).await;
+    }
+
+    /// Returns true if nothing is left to do. What one part waits for may start work of
+    /// another part, so all of it must hold at once.
+    async fn is_quiet(&self) -> bool {
+        self.nothing_queued().await
+            && self.cues_are_done().await
+            && self.ordered_runs_are_over().await
+            && self.connections_are_true().await
+            && self.all_done().await
     }
 
     /// Waits as long as needed in virtual time. One hour counts as never.
@@ -315,7 +359,7 @@ impl Fleet {
         self.count(keys::FACT_QUEUE).await + self.count(keys::COMPILE_QUEUE).await == 0
     }
 
-    async fn count(&self, prefix: &str) -> usize {
+    pub(crate) async fn count(&self, prefix: &str) -> usize {
         let page = self.store.range(Range::prefix(prefix)).await;
         page.expect("memory answers").items.len()
     }
@@ -397,8 +441,10 @@ impl Fleet {
         );
     }
 
-    async fn check_reports(&self) {
-        let reports = self.services().reports;
+    /// Checks all reports. Returns the number of runs with a failed resource.
+    async fn check_reports(&self) -> usize {
+        let mut failed_runs = 0;
+        let reports = self.services().reports.clone();
         for (node, run) in self.checker.runs_asked_for() {
             let found = reports.find(&run.to_string()).await;
             if self.checker.is_lost(&node) {
@@ -417,7 +463,10 @@ impl Fleet {
         let unfinished = reports.list(&filter).await.expect("memory answers").reports;
         for (run, done) in self.checker.runs_begun() {
             match reports.events(&done.node, run, 0).await {
-                Ok(events) => self.checker.report(run, &done, &events),
+                Ok(events) => {
+                    self.checker.report(run, &done, &events);
+                    failed_runs += usize::from(events.iter().any(|event| is_failure(&event.event)));
+                }
                 Err(error) => assert!(
                     self.checker.is_lost(&done.node),
                     "run {run} of `{}`: {error}",
@@ -437,16 +486,22 @@ impl Fleet {
         let lost = |node: &NodeName| self.checker.is_lost(node);
         let stray = unfinished.iter().find(|report| !lost(&report.node));
         assert!(stray.is_none(), "never ends: {stray:?}");
+        failed_runs
     }
 
-    fn seen(&self) -> Seen {
-        Seen {
+    fn seen(&self) -> FleetCounts {
+        FleetCounts {
             checker: self.checker.clone(),
+            cues: self.cues.clone(),
             compiles: self.servers.compiler.compiles(),
             store_calls: self.servers.strike.steps(),
             agent_steps: self.agents.first().map_or(0, |agent| agent.strike.steps()),
         }
     }
+}
+
+fn is_failure(event: &ReportEvent) -> bool {
+    matches!(event, ReportEvent::Resource(resource) if resource.status == EventStatus::Failed)
 }
 
 fn pass_on(ended: Result<(), tokio::task::JoinError>) {
@@ -472,9 +527,9 @@ fn virtual_clock() -> Clock {
 }
 
 /// Prints the seed when a check fails.
-struct TellSeed(u64);
+struct SeedPrinter(u64);
 
-impl Drop for TellSeed {
+impl Drop for SeedPrinter {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("the seed was {}", self.0);
@@ -484,8 +539,8 @@ impl Drop for TellSeed {
 
 /// Runs a fleet from its first message to the last check, and returns its counts.
 /// Panics when an invariant does not hold.
-pub fn simulate(plan: Plan) -> Seen {
-    let _seed = TellSeed(plan.seed);
+pub fn simulate(plan: SimulationOptions) -> FleetCounts {
+    let _seed = SeedPrinter(plan.seed);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .start_paused(true)

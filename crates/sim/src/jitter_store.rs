@@ -13,20 +13,20 @@ use bunraku_store::testing::{Call, Overlay};
 use bunraku_store::{SharedStore, StoreError};
 
 use crate::Chance;
-use crate::strike::{Strike, When};
+use crate::strike::{KillPoint, KillSwitch};
 
 const LONGEST: Duration = Duration::from_millis(3);
 
 pub(crate) struct JitterStore {
     inner: SharedStore,
     chance: Chance,
-    strike: Arc<Strike>,
+    strike: Arc<KillSwitch>,
     /// The server is killed: none of its calls continue.
     dead: AtomicBool,
 }
 
 impl JitterStore {
-    pub(crate) fn new(inner: SharedStore, chance: Chance, strike: Arc<Strike>) -> Self {
+    pub(crate) fn new(inner: SharedStore, chance: Chance, strike: Arc<KillSwitch>) -> Self {
         Self {
             inner,
             chance,
@@ -35,16 +35,21 @@ impl JitterStore {
         }
     }
 
+    /// Kills the server: none of its calls continue.
+    pub(crate) fn kill(&self) {
+        self.dead.store(true, Ordering::SeqCst);
+    }
+
     async fn pass<T>(&self, work: impl Future<Output = T>) -> T {
         self.alive().await;
         let struck = self.strike.count();
         tokio::time::sleep(self.chance.up_to(LONGEST)).await;
         self.alive().await;
-        if struck == Some(When::Before) {
+        if struck == Some(KillPoint::Before) {
             self.die().await;
         }
         let outcome = work.await;
-        if struck == Some(When::After) {
+        if struck == Some(KillPoint::After) {
             self.die().await;
         }
         tokio::time::sleep(self.chance.up_to(LONGEST)).await;
@@ -53,7 +58,7 @@ impl JitterStore {
     }
 
     async fn die(&self) {
-        self.dead.store(true, Ordering::SeqCst);
+        self.kill();
         self.strike.die().await;
     }
 

@@ -3,17 +3,19 @@
 //! servers and agents that are killed anywhere. Development only.
 //!
 //! All randomness comes from one seed, and time is the runtime's paused clock, so
-//! that a failed seed can be replayed. The invariants are in [`Checker`].
+//! that a failed seed can be replayed. The invariants are in [`Checker`] and [`CueChecker`].
 //! [`simulate`] runs a fleet and panics with the seed when an invariant does not
 //! hold.
 //!
-//! Not here: HTTP and TLS, machines that are changed, and an agent's stream (it
-//! polls now and then instead).
+//! Not here: HTTP and TLS, and machines that are changed. An agent holds a real command stream,
+//! and asks for its target now and then.
 
 mod agent;
 mod bug;
 mod checker;
 mod compiler;
+mod cue_checker;
+mod cues;
 mod fleet;
 mod jitter_store;
 mod servers;
@@ -23,5 +25,6 @@ pub use bug::Bug;
 pub use bunraku_testkit::Chance;
 pub use checker::Checker;
 pub use compiler::CountingCompiler;
-pub use fleet::{Fleet, Plan, Seen, simulate};
-pub use strike::{Moment, When};
+pub use cue_checker::CueChecker;
+pub use fleet::{Fleet, FleetCounts, SimulationOptions, simulate};
+pub use strike::{KillPoint, Moment};

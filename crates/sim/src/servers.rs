@@ -2,22 +2,25 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use bunraku_compile::catalogs::Catalogs;
-use bunraku_compile::{ReleaseOptions, Releases, TargetBoard};
-use bunraku_control::{Clock, FactOptions, Facts, Reports};
-use bunraku_model::ServerId;
-use bunraku_server::backstage::{Backstage, BackstageParts, CompileOptions};
+use bunraku_compile::ReleaseOptions;
+use bunraku_control::{Clock, FactOptions, ReportOptions};
+use bunraku_model::{NodeName, ServerId};
+use bunraku_orchestrate::OrchestrationOptions;
+use bunraku_server::backstage::{CommandStream, CompileOptions, RunningServices};
+use bunraku_server::{ServiceOptions, Services, UpkeepOptions, WiringParts};
 use bunraku_store::SharedStore;
 use bunraku_store::blobs::{BlobOptions, StoreBlobs};
+use bunraku_wire::Authority;
+use bunraku_wire::api::StreamMessage;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
 use crate::jitter_store::JitterStore;
-use crate::strike::Strike;
+use crate::strike::KillSwitch;
 use crate::{Chance, CountingCompiler};
 
 /// The time that an agent waits for an answer.
@@ -27,19 +30,11 @@ const LONGEST_WAY: Duration = Duration::from_secs(3);
 
 /// A server, until it is killed.
 struct SimServer {
-    backstage: Backstage,
-    /// Requests that it is answering.
+    /// Its services, once it has started.
+    backstage: Arc<OnceLock<RunningServices>>,
+    store: Arc<JitterStore>,
+    /// Its start, and the requests that it is answering.
     requests: JoinSet<()>,
-}
-
-/// The services of a server, for a request.
-#[derive(Clone)]
-pub(crate) struct Services {
-    pub(crate) facts: Facts,
-    pub(crate) catalogs: Catalogs,
-    pub(crate) releases: Releases,
-    pub(crate) board: TargetBoard,
-    pub(crate) reports: Reports,
 }
 
 /// The answer of a server; it may be lost in transit.
@@ -62,11 +57,13 @@ pub(crate) struct Servers {
     running: Arc<Mutex<Vec<Option<SimServer>>>>,
     faults: Arc<AtomicBool>,
     started: Arc<AtomicU64>,
-    pub(crate) strike: Arc<Strike>,
+    pub(crate) strike: Arc<KillSwitch>,
     pub(crate) chance: Chance,
     pub(crate) store: SharedStore,
     pub(crate) clock: Clock,
     pub(crate) compiler: CountingCompiler,
+    authority: Arc<Authority>,
+    directory: PathBuf,
 }
 
 impl Servers {
@@ -75,7 +72,8 @@ impl Servers {
         clock: Clock,
         compiler: CountingCompiler,
         chance: Chance,
-        strike: Strike,
+        strike: KillSwitch,
+        directory: PathBuf,
     ) -> Self {
         Self {
             running: Arc::default(),
@@ -86,6 +84,8 @@ impl Servers {
             store,
             clock,
             compiler,
+            authority: authority(),
+            directory,
         }
     }
 
@@ -146,14 +146,37 @@ impl Servers {
             self.chance.clone(),
             Arc::clone(&self.strike),
         );
-        let store: SharedStore = Arc::new(jitter);
-        let parts = BackstageParts {
+        let jitter = Arc::new(jitter);
+        let store: SharedStore = jitter.clone();
+        let parts = WiringParts {
             blobs: Arc::new(StoreBlobs::in_store(store.clone(), BlobOptions::default())),
             store,
             clock: self.clock.clone(),
+            authority: Arc::clone(&self.authority),
             server: ServerId(Uuid::from_u128(u128::from(number))),
-            directory: PathBuf::from("/nonexistent"),
-            compiler: Box::new(self.compiler.clone()),
+            compiler: Some(Box::new(self.compiler.clone())),
+        };
+        let options = self.options();
+        let backstage = Arc::new(OnceLock::new());
+        let started = Arc::clone(&backstage);
+        let mut requests = JoinSet::new();
+        requests.spawn(async move {
+            let start = RunningServices::start(&options, parts).await;
+            let _ = started.set(start.expect("memory answers"));
+        });
+        SimServer {
+            backstage,
+            store: jitter,
+            requests,
+        }
+    }
+
+    fn options(&self) -> ServiceOptions {
+        ServiceOptions {
+            exclusive_store: false,
+            store_kind: "memory",
+            server_ttl: Duration::from_secs(3),
+            heartbeat: Duration::from_secs(20),
             facts: FactOptions {
                 adopt_after: Duration::from_secs(2),
                 ..FactOptions::default()
@@ -168,10 +191,20 @@ impl Servers {
                 keep: 10_000,
                 ..ReleaseOptions::default()
             },
-        };
-        SimServer {
-            backstage: Backstage::start(parts),
-            requests: JoinSet::new(),
+            reports: ReportOptions {
+                kept_per_node: 10_000,
+                ..ReportOptions::default()
+            },
+            orchestration: OrchestrationOptions {
+                leader_ttl: Duration::from_secs(3),
+                hold_ttl: Duration::from_secs(20),
+            },
+            upkeep: UpkeepOptions {
+                sweep_every: Duration::from_secs(10),
+                collect_every: Duration::from_secs(40),
+                history: None,
+            },
+            ..ServiceOptions::new(&self.directory)
         }
     }
 
@@ -179,16 +212,57 @@ impl Servers {
     pub(crate) fn any(&self) -> Option<Services> {
         let mut running = self.running();
         let server = self.choose(&mut running)?;
-        Some(server.services())
+        server.services().cloned()
     }
 
     fn choose<'a>(&self, running: &'a mut [Option<SimServer>]) -> Option<&'a mut SimServer> {
-        let mut alive: Vec<&mut SimServer> = running.iter_mut().flatten().collect();
+        let alive = running.iter_mut().flatten();
+        let mut alive: Vec<&mut SimServer> = alive.filter(|it| it.services().is_some()).collect();
         if alive.is_empty() {
             return None;
         }
         let chosen = self.chance.below(alive.len());
         Some(alive.swap_remove(chosen))
+    }
+
+    /// Opens the command stream of a node at a live server. The stream ends when the receiver
+    /// is dropped, or when its server is killed.
+    pub(crate) fn connect(
+        &self,
+        node: &NodeName,
+    ) -> Option<mpsc::UnboundedReceiver<StreamMessage>> {
+        let mut running = self.running();
+        let server = self.choose(&mut running)?;
+        let services = server.services()?.clone();
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let node = node.clone();
+        server.requests.spawn(async move {
+            let Ok(mut stream) = CommandStream::open(&services, &node, "sim").await else {
+                return;
+            };
+            loop {
+                let message = tokio::select! {
+                    biased;
+                    () = sender.closed() => return,
+                    message = stream.next_message() => message,
+                };
+                let is_over = message.is_none_or(|message| sender.send(message).is_err());
+                if is_over {
+                    return;
+                }
+            }
+        });
+        Some(receiver)
+    }
+
+    /// Returns the time that a message is in transit.
+    pub(crate) fn transit(&self) -> Duration {
+        let longest = if self.faults() && self.chance.happens(30) {
+            LONGEST_WAY
+        } else {
+            Duration::from_millis(20)
+        };
+        self.chance.up_to(longest)
     }
 
     /// Asks a server over a bad network. The request may arrive twice, late, after
@@ -221,12 +295,7 @@ impl Servers {
             sender,
             lost: faults && chance.happens(15),
         };
-        let longest = if faults && chance.happens(30) {
-            LONGEST_WAY
-        } else {
-            Duration::from_millis(20)
-        };
-        let way = chance.up_to(longest);
+        let way = self.transit();
         let servers = self.clone();
         tokio::spawn(async move {
             tokio::time::sleep(way).await;
@@ -243,21 +312,37 @@ impl Servers {
         R: Future<Output = ()> + Send + 'static,
     {
         let mut running = self.running();
-        if let Some(server) = self.choose(&mut running) {
-            let services = server.services();
+        if let Some(server) = self.choose(&mut running)
+            && let Some(services) = server.services().cloned()
+        {
             server.requests.spawn(work(services, answer));
         }
     }
 }
 
 impl SimServer {
-    fn services(&self) -> Services {
-        Services {
-            facts: self.backstage.facts.clone(),
-            catalogs: self.backstage.catalogs.clone(),
-            releases: self.backstage.releases.clone(),
-            board: self.backstage.board.clone(),
-            reports: self.backstage.reports.clone(),
-        }
+    /// Returns its services, once it has started.
+    fn services(&self) -> Option<&Services> {
+        self.backstage.get().map(RunningServices::services)
     }
+}
+
+impl Drop for SimServer {
+    /// Kills it. Tasks that its services spawned themselves get no further than their next
+    /// call to the store.
+    fn drop(&mut self) {
+        self.store.kill();
+    }
+}
+
+/// Returns the authority of all fleets of this process, because creating a key takes long.
+fn authority() -> Arc<Authority> {
+    static AUTHORITY: OnceLock<Arc<Authority>> = OnceLock::new();
+    let authority = AUTHORITY.get_or_init(|| {
+        let directory = tempfile::tempdir().expect("a directory");
+        let now = jiff::Timestamp::UNIX_EPOCH;
+        let authority = Authority::load_or_create(directory.path(), now);
+        Arc::new(authority.expect("an authority"))
+    });
+    Arc::clone(authority)
 }

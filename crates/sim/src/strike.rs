@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 /// The fate of the step at which a process is killed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum When {
+pub enum KillPoint {
     /// It is not done.
     Before,
     /// It is done, and its caller never learns that.
@@ -21,19 +21,19 @@ pub enum When {
 pub struct Moment {
     /// Counted from 0.
     pub step: u64,
-    pub when: When,
+    pub when: KillPoint,
 }
 
 /// Counts steps, and strikes once.
 #[derive(Default, Debug)]
-pub(crate) struct Strike {
+pub(crate) struct KillSwitch {
     at: Option<Moment>,
     steps: AtomicU64,
     disarmed: AtomicBool,
     struck: Notify,
 }
 
-impl Strike {
+impl KillSwitch {
     pub(crate) fn new(at: Option<Moment>) -> Self {
         Self {
             at,
@@ -51,7 +51,7 @@ impl Strike {
     }
 
     /// Counts one more step. Returns the fate of the step if it is the chosen one.
-    pub(crate) fn count(&self) -> Option<When> {
+    pub(crate) fn count(&self) -> Option<KillPoint> {
         let step = self.steps.fetch_add(1, Ordering::SeqCst);
         let moment = self.at.filter(|moment| moment.step == step)?;
         (!self.disarmed.load(Ordering::SeqCst)).then_some(moment.when)

@@ -1,6 +1,6 @@
 //! Fleets that survive all faults, seed by seed.
 
-use bunraku_sim::{Bug, Moment, Plan, When, simulate};
+use bunraku_sim::{Bug, KillPoint, Moment, SimulationOptions, simulate};
 
 /// Returns how many seeds each test tries; `BUNRAKU_SEEDS=3000` asks for more.
 fn seeds(usual: u64) -> u64 {
@@ -21,8 +21,8 @@ fn range(first: u64, usual: u64) -> std::ops::Range<u64> {
     }
 }
 
-fn small(seed: u64) -> Plan {
-    Plan {
+fn small(seed: u64) -> SimulationOptions {
+    SimulationOptions {
         seed,
         agents: 1 + (seed % 2) as usize,
         rounds: 2,
@@ -31,53 +31,79 @@ fn small(seed: u64) -> Plan {
         auto_release: true,
         kill_server: None,
         kill_agent: None,
+        cues: true,
+        ordered_runs: 1,
         bug: None,
     }
 }
 
 /// A plan with one node, from its first facts to its report, without faults.
-fn alone(seed: u64) -> Plan {
-    Plan {
+fn alone(seed: u64) -> SimulationOptions {
+    SimulationOptions {
         agents: 1,
         rounds: 1,
         servers: 1,
         faults: false,
+        cues: false,
+        ordered_runs: 0,
         ..small(seed)
     }
 }
 
-fn try_all(seeds: std::ops::Range<u64>, plan: impl Fn(u64) -> Plan) {
+fn try_all(seeds: std::ops::Range<u64>, plan: impl Fn(u64) -> SimulationOptions) {
     let (mut acknowledged, mut targets, mut events) = (0, 0, 0);
+    let (mut firings, mut reactions, mut steps) = (0, 0, 0);
     for seed in seeds {
         let seen = simulate(plan(seed));
         acknowledged += seen.checker.acknowledgements();
         targets += seen.checker.targets_seen();
         events += seen.checker.events_seen();
+        firings += seen.cues.firings();
+        reactions += seen.cues.reactions();
+        steps += seen.cues.steps();
     }
     assert!(acknowledged > 0, "nothing was ever acknowledged");
     assert!(targets > 0, "nobody was ever given a target");
     assert!(events > 0, "nothing was ever reported");
+    assert!(firings > 0, "no trigger ever came to a node");
+    assert!(reactions > 0, "the reactor never fired");
+    assert!(steps > 0, "no ordered run ever began");
 }
 
 #[test]
 fn with_killed_servers_and_agents_and_a_bad_network_nothing_is_lost_or_doubled() {
-    try_all(range(0, 700), small);
+    try_all(range(0, 200), small);
 }
 
 #[test]
 fn with_one_server_that_is_killed_again_and_again_it_holds_too() {
-    try_all(range(100_000, 700), |seed| Plan {
+    try_all(range(100_000, 200), |seed| SimulationOptions {
         servers: 1,
         ..small(seed)
     });
 }
 
 #[test]
-fn with_releases_by_hand_nobody_is_given_what_nobody_released() {
-    try_all(range(200_000, 700), |seed| Plan {
+fn with_manual_releases_no_node_gets_an_unreleased_catalog() {
+    try_all(range(200_000, 200), |seed| SimulationOptions {
         auto_release: false,
         ..small(seed)
     });
+}
+
+/// A plan with several nodes in order.
+fn theatre(seed: u64) -> SimulationOptions {
+    SimulationOptions {
+        agents: 4,
+        servers: 2 + (seed % 2) as usize,
+        ordered_runs: 2,
+        ..small(seed)
+    }
+}
+
+#[test]
+fn ordered_runs_triggers_and_reactors_survive_killed_servers_and_agents() {
+    try_all(range(300_000, 40), theatre);
 }
 
 #[test]
@@ -85,13 +111,34 @@ fn a_server_may_die_at_every_call_to_its_store_between_facts_and_report() {
     let calls = simulate(alone(1)).store_calls;
     assert!(calls > 50, "{calls}");
     for step in 0..calls {
-        for when in [When::Before, When::After] {
+        for when in [KillPoint::Before, KillPoint::After] {
             let moment = Moment { step, when };
             eprintln!("the server dies at {moment:?}");
-            simulate(Plan {
+            simulate(SimulationOptions {
                 kill_server: Some(moment),
                 ..alone(1)
             });
+        }
+    }
+}
+
+/// Only at every nth call, because an ordered run of three nodes makes very many calls.
+#[test]
+fn a_server_may_die_at_calls_to_its_store_during_an_ordered_run_with_triggers() {
+    let plan = |kill_server| SimulationOptions {
+        agents: 3,
+        cues: true,
+        ordered_runs: 1,
+        kill_server,
+        ..alone(3)
+    };
+    let seen = simulate(plan(None));
+    assert!(seen.cues.steps() >= 3, "{}", seen.cues.steps());
+    for step in (0..seen.store_calls).step_by(seen.store_calls as usize / 40) {
+        for when in [KillPoint::Before, KillPoint::After] {
+            let moment = Moment { step, when };
+            eprintln!("the server dies at {moment:?}");
+            simulate(plan(Some(moment)));
         }
     }
 }
@@ -103,10 +150,10 @@ fn an_agent_may_die_at_every_step_of_its_run_and_of_its_report() {
     for step in 0..steps {
         let moment = Moment {
             step,
-            when: When::Before,
+            when: KillPoint::Before,
         };
         eprintln!("the agent dies at {moment:?}");
-        simulate(Plan {
+        simulate(SimulationOptions {
             kill_agent: Some(moment),
             ..alone(2)
         });
@@ -114,7 +161,7 @@ fn an_agent_may_die_at_every_step_of_its_run_and_of_its_report() {
 }
 
 /// Returns the checker's message for the first of these plans that violates an invariant.
-fn found(mut plans: impl Iterator<Item = Plan>) -> Option<String> {
+fn found(mut plans: impl Iterator<Item = SimulationOptions>) -> Option<String> {
     plans.find_map(|plan| {
         let caught = std::panic::catch_unwind(|| simulate(plan)).err()?;
         let text = caught.downcast_ref::<String>().cloned();
@@ -124,8 +171,10 @@ fn found(mut plans: impl Iterator<Item = Plan>) -> Option<String> {
 
 #[test]
 fn events_that_are_taken_whatever_their_number_are_found() {
-    let plans = (0..700).map(|seed| Plan {
+    let plans = (0..700).map(|seed| SimulationOptions {
         bug: Some(Bug::NumbersIgnored),
+        cues: false,
+        ordered_runs: 0,
         ..small(seed)
     });
     let said = found(plans).expect("the checker finds it");
@@ -137,15 +186,15 @@ fn events_that_are_taken_whatever_their_number_are_found() {
 #[test]
 fn events_that_are_acknowledged_before_they_are_stored_are_found() {
     let plans = (1..=5).flat_map(|seed| {
-        let planted = Plan {
+        let planted = SimulationOptions {
             bug: Some(Bug::AnsweredTooEarly),
             ..alone(seed)
         };
         let calls = simulate(planted.clone()).store_calls;
-        (0..calls).rev().map(move |step| Plan {
+        (0..calls).rev().map(move |step| SimulationOptions {
             kill_server: Some(Moment {
                 step,
-                when: When::Before,
+                when: KillPoint::Before,
             }),
             ..planted.clone()
         })
@@ -155,11 +204,43 @@ fn events_that_are_acknowledged_before_they_are_stored_are_found() {
 }
 
 #[test]
+fn triggers_that_are_acknowledged_and_not_fired_are_found() {
+    let plans = (0..50).map(|seed| SimulationOptions {
+        bug: Some(Bug::FiringForgotten),
+        ..theatre(seed)
+    });
+    let said = found(plans).expect("the checker finds it");
+    assert!(said.contains("never came to"), "{said}");
+}
+
+#[test]
+fn firings_that_start_a_run_each_time_their_command_comes_are_found() {
+    let plans = (0..200).map(|seed| SimulationOptions {
+        bug: Some(Bug::RequestsForgotten),
+        ordered_runs: 0,
+        ..theatre(seed)
+    });
+    let said = found(plans).expect("the checker finds it");
+    assert!(said.contains("and was fired"), "{said}");
+}
+
+#[test]
+fn an_ordered_run_that_ignores_its_order_is_found() {
+    let plans = (0..50).map(|seed| SimulationOptions {
+        bug: Some(Bug::OrderIgnored),
+        ..theatre(seed)
+    });
+    let said = found(plans).expect("the checker finds it");
+    assert!(said.contains("are done before it"), "{said}");
+}
+
+#[test]
 fn a_thousand_agents_are_served_by_three_servers_that_come_and_go() {
-    let seen = simulate(Plan {
+    let seen = simulate(SimulationOptions {
         agents: 1_000,
         rounds: 1,
         servers: 3,
+        cues: false,
         ..small(1)
     });
     assert!(seen.checker.acknowledgements() > 800);
@@ -169,7 +250,7 @@ fn a_thousand_agents_are_served_by_three_servers_that_come_and_go() {
 
 #[test]
 fn without_faults_all_of_it_comes_to_rest() {
-    let seen = simulate(Plan {
+    let seen = simulate(SimulationOptions {
         agents: 20,
         rounds: 10,
         servers: 1,

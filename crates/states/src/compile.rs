@@ -8,11 +8,11 @@ use serde_json::{Map, Value, json};
 use crate::grains::grains;
 use crate::high::Loader;
 use crate::jinja::{Renderer, Scope};
-use crate::low::{self, LowState, Resolved};
+use crate::low::{self, LowState, ResolvedStates};
 use crate::matcher::Subject;
 use crate::place::Location;
 use crate::problem::{CompileError, Problem};
-use crate::resource::{OtherNodes, Writer};
+use crate::resource::{OtherNodePolicy, Writer};
 use crate::sls::Files;
 use crate::top;
 use crate::world::{Tree, World};
@@ -27,7 +27,7 @@ pub struct Input {
     /// Data that wins over the data files.
     pub pillar: Map<String, Value>,
     pub target: Target,
-    pub other_nodes: OtherNodes,
+    pub other_nodes: OtherNodePolicy,
 }
 
 /// The state files to compile.
@@ -43,7 +43,7 @@ pub enum Target {
 }
 
 /// A catalog, and details of its compilation.
-pub struct Compiled {
+pub struct CompiledStates {
     pub catalog: Catalog,
     /// Every state in the order of the run.
     pub low: Vec<LowState>,
@@ -56,7 +56,7 @@ pub struct Compiled {
 }
 
 /// Compiles. There is a catalog only if everything is valid.
-pub fn compile(world: &Arc<dyn World>, input: &Input) -> Result<Compiled, CompileError> {
+pub fn compile(world: &Arc<dyn World>, input: &Input) -> Result<CompiledStates, CompileError> {
     let grains = grains(&input.node, &input.facts);
     let pillar = crate::pillar::read(world, &input.node, &grains, &input.pillar)?;
     let scope = Arc::new(Scope::new(
@@ -90,17 +90,18 @@ pub fn compile(world: &Arc<dyn World>, input: &Input) -> Result<Compiled, Compil
         resolved: &resolved,
         other_nodes: input.other_nodes,
     };
-    let resources = writer.resources(&mut notes).map_err(CompileError)?;
+    let written = writer.resources(&mut notes).map_err(CompileError)?;
     let catalog = Catalog {
         name: input.node.clone(),
         catalog_format: Some(json!(2)),
         environment: Some(json!("base")),
-        resources,
+        resources: written.applied,
+        exports: written.exported,
         classes: read.clone(),
         ..Catalog::default()
     };
     let low = described(&chunks, &resolved);
-    Ok(Compiled {
+    Ok(CompiledStates {
         catalog,
         low,
         pillar,
@@ -130,9 +131,9 @@ fn choose(
                 pillar,
             };
             let Some(chosen) = top::read(files, subject)? else {
-                let problem = Problem::new("there is no top file", Location::of_file("top.sls"));
+                let problem = Problem::new("no top file", Location::of_file("top.sls"));
                 return Err(problem
-                    .hint("write one, or name the state files to apply")
+                    .hint("create one, or pass the state files to apply")
                     .into());
             };
             if chosen.is_empty() {
@@ -152,7 +153,7 @@ fn choose(
     Ok(())
 }
 
-fn described(chunks: &[low::Chunk], resolved: &Resolved) -> Vec<LowState> {
+fn described(chunks: &[low::Chunk], resolved: &ResolvedStates) -> Vec<LowState> {
     let mut position = vec![0; chunks.len()];
     for (at, number) in resolved.order.iter().enumerate() {
         position[*number as usize] = at;

@@ -17,7 +17,7 @@ pub fn read_document(name: &str, text: &str) -> Result<Node, Problem> {
     parse(text).map_err(|error| {
         let problem = Problem::new(error.message.clone(), at(error.line, error.column));
         match error.first {
-            Some((line, column)) => problem.also("first given here", at(line, column)),
+            Some((line, column)) => problem.also("first defined here", at(line, column)),
             None => problem,
         }
     })

@@ -27,12 +27,12 @@ mod top;
 mod world;
 mod yaml;
 
-pub use compile::{Compiled, Input, Target, compile};
+pub use compile::{CompiledStates, Input, Target, compile};
 pub use data::{read_data, read_document};
 pub use grains::grains;
 pub use low::LowState;
-pub use place::{Location, Rendered};
+pub use place::{Location, RenderedLine};
 pub use problem::{CompileError, Problem};
-pub use resource::OtherNodes;
+pub use resource::OtherNodePolicy;
 pub use world::{Function, Lookup, Tree, World, WorldError};
 pub use yaml::{Node, Yaml};

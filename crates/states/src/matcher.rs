@@ -55,7 +55,7 @@ pub(crate) fn matches(
             |wanted, text| Ok(wanted == text),
         ),
         "compound" => matches_compound(expression, subject),
-        _ => Err(refuse("the kind of match is not known")),
+        _ => Err(refuse("unknown kind of match")),
     }
 }
 
@@ -122,7 +122,7 @@ fn any_value(
 
 /// Evaluates `G@os:Debian and not ( web* or L@a,b )`.
 pub(crate) fn matches_compound(expression: &str, subject: Subject<'_>) -> Result<bool, MatchError> {
-    let mut words = Words {
+    let mut words = MatchParser {
         expression,
         words: expression.split_whitespace().collect(),
         at: 0,
@@ -131,18 +131,18 @@ pub(crate) fn matches_compound(expression: &str, subject: Subject<'_>) -> Result
     let answer = words.either(0)?;
     match words.peek() {
         None => Ok(answer),
-        Some(word) => Err(words.refuse(format!("`{word}` is out of place"))),
+        Some(word) => Err(words.refuse(format!("unexpected `{word}`"))),
     }
 }
 
-struct Words<'a> {
+struct MatchParser<'a> {
     expression: &'a str,
     words: Vec<&'a str>,
     at: usize,
     subject: Subject<'a>,
 }
 
-impl<'a> Words<'a> {
+impl<'a> MatchParser<'a> {
     fn refuse(&self, why: impl Into<String>) -> MatchError {
         MatchError(self.expression.to_owned(), why.into())
     }
@@ -171,11 +171,9 @@ impl<'a> Words<'a> {
 
     fn one(&mut self, depth: usize) -> Result<bool, MatchError> {
         if depth > 32 {
-            return Err(self.refuse("nested too deep"));
+            return Err(self.refuse("nested too deeply"));
         }
-        let word = self
-            .peek()
-            .ok_or_else(|| self.refuse("it ends too early"))?;
+        let word = self.peek().ok_or_else(|| self.refuse("unexpected end"))?;
         self.at += 1;
         match word {
             "not" => Ok(!self.one(depth + 1)?),

@@ -62,7 +62,7 @@ pub(crate) fn read(
 
 fn missing(files: &Files<'_>, sls: &str, spot: &Spot) -> Problem {
     let names = files.names().unwrap_or_default();
-    Problem::new(format!("there is no data file `{sls}`"), spot.location())
+    Problem::new(format!("no data file `{sls}`"), spot.location())
         .near(sls, names.iter().map(String::as_str))
 }
 
@@ -98,7 +98,7 @@ fn one(
                 (None, Some([(name, _)])) => name.key_text(),
                 _ => {
                     return Err(Problem::new(
-                        "an include names a data file",
+                        "an include must be the name of a data file",
                         spot.location(),
                     ));
                 }

@@ -13,12 +13,12 @@ pub struct Location {
     pub line: usize,
     /// The column, from 1; 0 means the whole line.
     pub column: usize,
-    pub rendered: Option<Box<Rendered>>,
+    pub rendered: Option<Box<RenderedLine>>,
 }
 
 /// A line of rendered text that differs from the template's.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Rendered {
+pub struct RenderedLine {
     pub line: usize,
     pub text: String,
 }

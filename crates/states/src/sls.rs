@@ -163,7 +163,7 @@ fn pipeline(source: &str) -> Result<Pipeline, String> {
 pub(crate) fn yaml_problem(text: &Text, error: &YamlError) -> Problem {
     let problem = Problem::new(error.message.clone(), text.locate(error.line, error.column));
     match error.first {
-        Some((line, column)) => problem.also("first given here", text.locate(line, column)),
+        Some((line, column)) => problem.also("first defined here", text.locate(line, column)),
         None => problem,
     }
 }

@@ -8,7 +8,7 @@ use crate::yaml::Node;
 use std::sync::Arc;
 
 /// A selected SLS, and the line that selects it.
-pub(crate) struct Chosen {
+pub(crate) struct SelectedSls {
     pub(crate) sls: String,
     pub(crate) spot: Spot,
     pub(crate) ignore_missing: bool,
@@ -18,12 +18,12 @@ pub(crate) struct Chosen {
 pub(crate) fn read(
     files: &Files<'_>,
     subject: Subject<'_>,
-) -> Result<Option<Vec<Chosen>>, Problem> {
+) -> Result<Option<Vec<SelectedSls>>, Problem> {
     let Some((path, source)) = files.find("top")? else {
         return Ok(None);
     };
     let top = files.read("top", &path, source)?;
-    let mut chosen: Vec<Chosen> = Vec::new();
+    let mut chosen: Vec<SelectedSls> = Vec::new();
     for (environment, targets) in root_map(&top)? {
         if environment.key_text() != "base" {
             continue;
@@ -50,7 +50,7 @@ pub(crate) fn read(
     } else {
         Vec::new()
     };
-    let mut all: Vec<Chosen> = Vec::new();
+    let mut all: Vec<SelectedSls> = Vec::new();
     for one in chosen {
         let mut expanded: Vec<&String> = names
             .iter()
@@ -61,7 +61,7 @@ pub(crate) fn read(
         }
         for sls in expanded {
             if all.iter().all(|known| known.sls != *sls) {
-                all.push(Chosen {
+                all.push(SelectedSls {
                     sls: sls.clone(),
                     spot: one.spot.clone(),
                     ignore_missing: one.ignore_missing,
@@ -77,7 +77,7 @@ fn one_target(
     target: &Node,
     list: &Node,
     subject: Subject<'_>,
-) -> Result<Vec<Chosen>, Problem> {
+) -> Result<Vec<SelectedSls>, Problem> {
     let alone = [list.clone()];
     let items = match list.as_list() {
         Some(items) => items,
@@ -85,7 +85,7 @@ fn one_target(
         None if list.is_null() => &[],
         None => {
             return Err(Problem::new(
-                "a target of a top file has a list",
+                "a target in a top file must have a list",
                 Spot::of(text, list).location(),
             ));
         }
@@ -113,7 +113,7 @@ fn one_target(
         .iter()
         .filter_map(|item| Some((item, item.as_text()?)));
     Ok(names
-        .map(|(item, sls)| Chosen {
+        .map(|(item, sls)| SelectedSls {
             sls: sls.to_owned(),
             spot: Spot::of(text, item),
             ignore_missing,

@@ -1,5 +1,6 @@
 //! State trees, and Salt's results for the same ones.
 
+mod exports;
 mod generate;
 mod hard_cases;
 mod places;

@@ -23,9 +23,9 @@ fn a_key_given_twice_names_both_places() {
     check(
         "one: test.nop\ntwo: test.nop\none: test.nop\n",
         expect![[r#"
-            the key `one` is given twice
+            the key `one` is set twice
               --> case.sls:3:1
-              ::: case.sls:1:1 first given here"#]],
+              ::: case.sls:1:1 first defined here"#]],
     );
 }
 
@@ -40,7 +40,7 @@ fn an_id_declared_in_two_files_names_both_places() {
             the id `same` is declared twice
               --> other.sls:2:1
               ::: case.sls:3:1 first declared here
-              hint: ids are unique in all files together: give one another id and a `name`"#]],
+              hint: ids must be unique across all files: change one of them and set its `name`"#]],
     );
 }
 
@@ -49,14 +49,14 @@ fn a_missing_reference_suggests_near_names() {
     check(
         "web server: test.nop\nafter:\n  test.nop:\n    - require:\n      - test: web servr\n",
         expect![[r#"
-            `require` names `test: web servr`, which does not exist
+            `require` refers to `test: web servr`, which does not exist
               --> case.sls:5:15
               hint: did you mean `web server`?"#]],
     );
     check(
         "one: test.nop\nafter:\n  test.nop:\n    - require:\n      - file: one\n",
         expect![[r#"
-            `require` names `file: one`, which does not exist
+            `require` refers to `file: one`, which does not exist
               --> case.sls:5:15
               hint: did you mean `test: one`?"#]],
     );
@@ -67,7 +67,7 @@ fn a_cycle_shows_the_whole_path_with_places() {
     check(
         "a:\n  test.nop:\n    - require:\n      - test: b\nb:\n  test.nop:\n    - watch:\n      - test: c\nc:\n  test.nop:\n    - onchanges:\n      - test: a\nfree: test.nop\n",
         expect![[r#"
-            these states wait for each other, beginning with `test: a`
+            dependency cycle of states, starting with `test: a`
               --> case.sls:2:3
               ::: case.sls:2:3 `test: a` waits for `test: b` (require)
               ::: case.sls:6:3 `test: b` waits for `test: c` (watch)
@@ -99,7 +99,7 @@ fn an_error_in_an_imported_file_is_placed_there() {
         expect![[r#"
             undefined value: `nothing` is undefined
               --> lib.jinja:2:12
-              ::: case.sls:1:4 while this was rendered"#]],
+              ::: case.sls:1:4 while rendering this"#]],
     );
 }
 
@@ -134,7 +134,7 @@ fn what_macros_make_is_placed_where_they_are_called() {
     check(
         "{% macro bad(id) %}\n{{ id }}:\n  test.nop:\n    - require:\n      - test: nowhere\n{% endmacro %}\nfine: test.nop\n{{ bad('x') }}\n",
         expect![[r#"
-            `require` names `test: nowhere`, which does not exist
+            `require` refers to `test: nowhere`, which does not exist
               --> case.sls:8:1
                   rendered line 7:       - test: nowhere"#]],
     );
@@ -170,7 +170,7 @@ fn an_argument_that_a_function_does_not_have_is_refused_with_near_names() {
 }
 
 #[test]
-fn an_output_that_nobody_registers_is_refused() {
+fn an_unregistered_output_is_refused() {
     check(
         "source:\n  cmd.run:\n    - name: echo x\n    - register: token\nuse:\n  cmd.run:\n    - name: 'echo ${ tokn.stdout }'\n",
         expect![[r#"
@@ -188,7 +188,7 @@ fn a_missing_file_suggests_near_names_and_an_include_above_the_top_is_refused() 
             ("web/nginx.sls", "a: test.nop\n"),
         ],
         expect![[r#"
-            there is no state file `web.ngnix`
+            no state file `web.ngnix`
               --> case.sls:2:5
               hint: did you mean `web.nginx`?
 

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use crate::support::{Memory, facts};
-use bunraku_states::{Compiled, Input, Target, World, compile};
+use bunraku_states::{CompiledStates, Input, Target, World, compile};
 use serde_json::{Value, json};
 
-fn highstate(states: &[(&str, &str)], pillar: &[(&str, &str)], over: Value) -> Compiled {
+fn highstate(states: &[(&str, &str)], pillar: &[(&str, &str)], over: Value) -> CompiledStates {
     let world: Arc<dyn World> = Arc::new(Memory::new(states, pillar));
     let input = Input {
         node: "web1.example.net".to_owned(),
@@ -18,7 +18,7 @@ fn highstate(states: &[(&str, &str)], pillar: &[(&str, &str)], over: Value) -> C
     compile(&world, &input).unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn ids(compiled: &Compiled) -> Vec<&str> {
+fn ids(compiled: &CompiledStates) -> Vec<&str> {
     compiled.low.iter().map(|low| low.id.as_str()).collect()
 }
 

@@ -10,22 +10,26 @@ type Source = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// Nothing was done. A later retry may help.
-    #[error("the store is not available")]
+    #[error("the store is unavailable")]
     Unavailable(#[source] Source),
 
     /// The connection broke after the request was sent: it may have been done.
-    #[error("the store did not say whether the write was done")]
+    #[error("the store did not confirm the write; its outcome is unknown")]
     OutcomeUnknown(#[source] Source),
 
+    /// Other writers changed the same keys between every read and write. Nothing was done.
+    #[error("the same keys were changed by others {attempts} times in a row; nothing was done")]
+    Contended { attempts: u32 },
+
     /// The history before `oldest` is gone: read everything again, then continue to watch.
-    #[error("the history at revision {wanted} is gone; the oldest that is left is {oldest}")]
+    #[error("the history at revision {wanted} no longer exists; the oldest revision is {oldest}")]
     Compacted { wanted: Revision, oldest: Revision },
 
-    #[error("lease {0} does not exist or has ended")]
+    #[error("lease {0} does not exist or has expired")]
     LeaseNotFound(LeaseId),
 
     /// The request exceeds a limit of the store. It was refused before anything was done.
-    #[error("{what} is {size}, and the store takes at most {limit}")]
+    #[error("{what} is {size}, which exceeds the store's limit of {limit}")]
     TooLarge {
         what: &'static str,
         size: usize,
@@ -41,11 +45,11 @@ pub enum StoreError {
     Locked { path: PathBuf, owner: String },
 
     /// The files differ from the written data: report it and change nothing.
-    #[error("{} is damaged: {what}", path.display())]
+    #[error("{} is corrupt: {what}", path.display())]
     Damaged { path: PathBuf, what: String },
 
     /// The files were written by a later version.
-    #[error("{} has format {found}, and this version reads up to {supported}", path.display())]
+    #[error("{} has format {found}; this version supports formats up to {supported}", path.display())]
     NewerFormat {
         path: PathBuf,
         found: u64,

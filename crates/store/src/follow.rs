@@ -23,7 +23,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// A result of [`Follow::next`].
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Followed {
+pub enum FollowEvent {
     /// Everything under the prefix, once and first. If it took several pages, later keys may
     /// already be newer than `revision`. Changes that happen to earlier keys meanwhile follow as
     /// changes.
@@ -36,7 +36,7 @@ pub enum Followed {
     Changes(WatchBatch),
 }
 
-impl Followed {
+impl FollowEvent {
     /// Returns the existing or written entries, for consumers that do not care about deletions.
     pub fn into_puts(self) -> Vec<KeyValue> {
         match self {
@@ -60,7 +60,7 @@ pub struct Follow {
     /// returned yet.
     known: Option<BTreeMap<String, Revision>>,
     /// The state that the last full read already showed.
-    shown: Shown,
+    shown: ReadRevisions,
     stream: Option<WatchStream>,
     /// The first revision that the watch has not returned.
     next: Revision,
@@ -75,7 +75,7 @@ impl Follow {
             store,
             prefix: prefix.into(),
             known: None,
-            shown: Shown::default(),
+            shown: ReadRevisions::default(),
             stream: None,
             next: Revision(0),
             must_read: true,
@@ -88,7 +88,7 @@ impl Follow {
     ///
     /// An error is one that waiting cannot fix; the next call tries again. May be cancelled at any
     /// time without losing anything.
-    pub async fn next(&mut self) -> Result<Followed, StoreError> {
+    pub async fn next(&mut self) -> Result<FollowEvent, StoreError> {
         loop {
             if let Some(until) = self.pause_until {
                 tokio::time::sleep_until(until).await;
@@ -106,7 +106,7 @@ impl Follow {
         }
     }
 
-    async fn step(&mut self) -> Result<Option<Followed>, StoreError> {
+    async fn step(&mut self) -> Result<Option<FollowEvent>, StoreError> {
         if self.must_read {
             return self.read().await;
         }
@@ -142,7 +142,7 @@ impl Follow {
     }
 
     /// Leaves out changes that the last full read already showed.
-    fn accept(&mut self, batch: WatchBatch) -> Option<Followed> {
+    fn accept(&mut self, batch: WatchBatch) -> Option<FollowEvent> {
         let revision = batch.revision;
         self.next = Revision(revision.0 + 1);
         let mut changes = batch.changes;
@@ -158,11 +158,11 @@ impl Follow {
                 Change::Delete { key } => known.remove(key),
             };
         }
-        Some(Followed::Changes(WatchBatch { revision, changes }))
+        Some(FollowEvent::Changes(WatchBatch { revision, changes }))
     }
 
     /// Reads everything. Returns all of it the first time, and the differences later.
-    async fn read(&mut self) -> Result<Option<Followed>, StoreError> {
+    async fn read(&mut self) -> Result<Option<FollowEvent>, StoreError> {
         let (items, shown) = read_pages(&self.store, &self.prefix).await?;
         let revision = shown.earliest();
         let now = items
@@ -175,10 +175,11 @@ impl Follow {
         self.stream = None;
         self.must_read = false;
         Ok(match before {
-            None => Some(Followed::Snapshot { items, revision }),
+            None => Some(FollowEvent::Snapshot { items, revision }),
             Some(before) => {
                 let changes = differences(before, items);
-                (!changes.is_empty()).then_some(Followed::Changes(WatchBatch { revision, changes }))
+                (!changes.is_empty())
+                    .then_some(FollowEvent::Changes(WatchBatch { revision, changes }))
             }
         })
     }
@@ -187,9 +188,9 @@ impl Follow {
 async fn read_pages(
     store: &SharedStore,
     prefix: &str,
-) -> Result<(Vec<KeyValue>, Shown), StoreError> {
+) -> Result<(Vec<KeyValue>, ReadRevisions), StoreError> {
     let mut items: Vec<KeyValue> = Vec::new();
-    let mut shown = Shown::default();
+    let mut shown = ReadRevisions::default();
     loop {
         let page = store
             .range(Range {
@@ -226,12 +227,12 @@ fn differences(mut before: BTreeMap<String, Revision>, items: Vec<KeyValue>) -> 
 /// The revision at which each part of the keys was read. Pages are read one after the other; the
 /// watch begins at the revision of the first.
 #[derive(Default)]
-struct Shown {
+struct ReadRevisions {
     /// The last key of each page (`None`: all remaining keys) and its revision.
     pages: Vec<(Option<String>, Revision)>,
 }
 
-impl Shown {
+impl ReadRevisions {
     /// Returns the start of the watch: the earliest revision of all pages. That is the first
     /// page's, unless the pages came from datastores that differ (see [`crate::stale`]).
     fn earliest(&self) -> Revision {
@@ -273,12 +274,12 @@ fn pause(failures: u32) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use super::{LONGEST_PAUSE, Shown, pause};
+    use super::{LONGEST_PAUSE, ReadRevisions, pause};
     use crate::Revision;
 
     #[test]
     fn each_page_covers_its_own_keys_up_to_its_own_revision() {
-        let mut shown = Shown {
+        let mut shown = ReadRevisions {
             pages: vec![(Some("f".to_owned()), Revision(10)), (None, Revision(20))],
         };
         assert!(shown.covers("a", Revision(10)));
@@ -294,7 +295,7 @@ mod tests {
 
     #[test]
     fn a_page_of_a_datastore_that_lags_behind_is_followed_from_where_it_was() {
-        let mut shown = Shown {
+        let mut shown = ReadRevisions {
             pages: vec![(Some("f".to_owned()), Revision(20)), (None, Revision(10))],
         };
         assert_eq!(shown.earliest(), Revision(10));

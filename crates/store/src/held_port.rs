@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_port_that_is_held_is_nobody_elses_until_it_is_let_go() {
+    fn a_held_port_is_unavailable_to_others_until_it_is_released() {
         let held = HeldPort::any().expect("one is free");
         assert!(HeldPort::take(held.number()).is_err());
         // The server starts, and then restarts.

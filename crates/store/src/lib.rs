@@ -8,6 +8,7 @@
 //! and coordination. Large data belongs in blobs.
 
 pub mod blobs;
+mod compare_and_swap;
 #[cfg(feature = "contract")]
 pub mod contract;
 pub mod embedded;
@@ -18,6 +19,7 @@ mod held_port;
 mod key_value;
 mod lease;
 pub mod limits;
+mod settle;
 pub mod stale;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -28,12 +30,14 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
+pub use compare_and_swap::{Swap, compare_and_swap, read_together};
 pub use embedded::{EmbeddedOptions, EmbeddedStore};
 pub use error::StoreError;
-pub use follow::{Follow, Followed};
+pub use follow::{Follow, FollowEvent};
 pub use held_port::HeldPort;
 pub use key_value::{KeyValue, Range, RangePage, Revision};
 pub use lease::{LeaseId, LeaseStatus};
+pub use settle::{Settled, settle};
 pub use stale::NoMajority;
 pub use transaction::{Compare, Operation, Transaction, TransactionOutcome};
 pub use watch::{Change, WatchBatch, WatchStart, WatchStream};
@@ -57,7 +61,7 @@ pub trait Store: Send + Sync + 'static {
     /// Each key may be written once per transaction (see [`limits`]).
     ///
     /// When this returns, the outcome is durable. [`StoreError::OutcomeUnknown`] means that the
-    /// transaction may or may not have been committed: read before trying again.
+    /// transaction may or may not have been committed: use [`settle()`] or [`compare_and_swap()`].
     async fn commit(&self, transaction: Transaction) -> Result<TransactionOutcome, StoreError>;
 
     /// Returns all changes under a prefix, in order of revision, with the events of each revision

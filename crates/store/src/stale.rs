@@ -22,7 +22,7 @@ tokio::task_local! {
 /// No majority of the datastores answers. This is the source of [`crate::StoreError::Unavailable`]
 /// where the cause is known.
 #[derive(Debug, thiserror::Error)]
-#[error("no majority of the datastores has answered for {} s", .lasting.as_secs())]
+#[error("the datastores have had no majority for {} s", .lasting.as_secs())]
 pub struct NoMajority {
     pub lasting: Duration,
     #[source]

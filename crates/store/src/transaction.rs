@@ -5,7 +5,7 @@ use bytes::Bytes;
 use crate::{KeyValue, LeaseId, Revision};
 
 /// A condition for the operations to be done.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Compare {
     /// The key does not exist.
     Absent(String),
@@ -20,7 +20,7 @@ pub enum Compare {
 }
 
 /// One write.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Operation {
     Put {
         key: String,
@@ -36,7 +36,7 @@ pub enum Operation {
 }
 
 /// Compares, then operations. Build it by chaining.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Transaction {
     pub compares: Vec<Compare>,
     pub operations: Vec<Operation>,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::blob_support::{World, content, options, read, read_range};
 use bunraku_model::ContentId;
-use bunraku_store::blobs::{BlobError, BlobOptions, Blobs, CHUNK_SIZE, Scrubbed};
+use bunraku_store::blobs::{BlobError, BlobOptions, Blobs, CHUNK_SIZE, ScrubSummary};
 use bunraku_store::{Range, Transaction};
 use futures::TryStreamExt;
 use jiff::Timestamp;
@@ -111,10 +111,7 @@ async fn content_above_the_limit_is_refused_and_nothing_is_kept() {
         let blobs = world.open().await;
         let refused = blobs.put(&mut &content(3, 1_000_001)[..], None).await;
         let error = refused.expect_err("too large").to_string();
-        assert_eq!(
-            error,
-            "the content is larger than 1000000 bytes, the most that is kept here"
-        );
+        assert_eq!(error, "the content exceeds the limit of 1000000 bytes");
         assert_eq!(world.kept().await, Vec::<String>::new());
         blobs
             .put(&mut &content(3, 1_000_000)[..], None)
@@ -240,7 +237,7 @@ async fn a_flipped_bit_is_an_error_and_never_handed_out() {
         let found = blobs.scrub().await.expect("reads");
         assert_eq!(
             found,
-            Scrubbed {
+            ScrubSummary {
                 checked: 1,
                 damaged: vec![id]
             }
@@ -258,7 +255,7 @@ async fn a_flipped_bit_is_an_error_and_never_handed_out() {
         assert_eq!(blobs.references(id).await.expect("lists"), ["test"]);
         assert_eq!(
             blobs.scrub().await.expect("reads"),
-            Scrubbed {
+            ScrubSummary {
                 checked: 1,
                 damaged: vec![]
             }

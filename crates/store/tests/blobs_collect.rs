@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::blob_support::{World, content, options, read};
 use bunraku_model::ContentId;
 use bunraku_store::Transaction;
-use bunraku_store::blobs::{BlobError, BlobOptions, Collected};
+use bunraku_store::blobs::{BlobError, BlobOptions, CollectionSummary};
 use jiff::Timestamp;
 
 fn at(seconds: i64) -> Timestamp {
@@ -28,14 +28,14 @@ async fn what_nothing_refers_to_goes_after_its_grace() {
 
         assert_eq!(
             blobs.collect(at(0)).await.expect("collects"),
-            Collected::default(),
+            CollectionSummary::default(),
             "pinned"
         );
         blobs.reference(id, "catalog/1").await.expect("refers");
         put.pin.release().await.expect("releases");
         assert_eq!(
             blobs.collect(at(1)).await.expect("collects"),
-            Collected::default(),
+            CollectionSummary::default(),
             "referred to"
         );
         blobs.unreference(id, "catalog/1").await.expect("lets go");
@@ -43,22 +43,22 @@ async fn what_nothing_refers_to_goes_after_its_grace() {
         let condemned = blobs.collect(at(10)).await.expect("collects");
         assert_eq!(
             condemned,
-            Collected {
+            CollectionSummary {
                 condemned: 1,
-                ..Collected::default()
+                ..CollectionSummary::default()
             }
         );
         assert_eq!(
             blobs.collect(at(109)).await.expect("collects"),
-            Collected::default()
+            CollectionSummary::default()
         );
         assert_eq!(read(&*blobs, id).await.expect("is still there"), b"bytes");
         let removed = blobs.collect(at(110)).await.expect("collects");
         assert_eq!(
             removed,
-            Collected {
+            CollectionSummary {
                 removed: 1,
-                ..Collected::default()
+                ..CollectionSummary::default()
             }
         );
         assert!(matches!(
@@ -70,7 +70,7 @@ async fn what_nothing_refers_to_goes_after_its_grace() {
 }
 
 #[tokio::test]
-async fn a_sentence_is_taken_back_by_whoever_wants_it() {
+async fn a_scheduled_deletion_is_cancelled_by_a_new_reference() {
     for world in World::both(graceful()).await {
         for want in 0..3 {
             let blobs = world.open().await;
@@ -87,7 +87,7 @@ async fn a_sentence_is_taken_back_by_whoever_wants_it() {
                 _ => blobs.reference(id, "test").await.expect("refers"),
             }
             let kept = blobs.collect(at(1000)).await.expect("collects");
-            assert_eq!(kept, Collected::default(), "want {want}");
+            assert_eq!(kept, CollectionSummary::default(), "want {want}");
             assert_eq!(read(&*blobs, id).await.expect("reads"), bytes);
         }
     }
@@ -112,9 +112,9 @@ async fn a_crash_between_the_record_and_the_bytes_leaves_only_debris() {
         let collected = blobs.collect(at(0)).await.expect("collects");
         assert_eq!(
             collected,
-            Collected {
+            CollectionSummary {
                 debris: 1,
-                ..Collected::default()
+                ..CollectionSummary::default()
             }
         );
         assert_eq!(read(&*blobs, again.info.id).await.expect("reads"), b"bytes");

@@ -339,7 +339,7 @@ async fn a_log_as_a_kill_leaves_it_is_taken_whole() {
 }
 
 #[tokio::test]
-async fn a_write_that_was_cut_in_the_log_before_it_was_acknowledged_is_no_damage() {
+async fn an_unacknowledged_write_cut_in_the_log_is_not_damage() {
     let directory = interrupted().await;
     change(&log(directory.path()), |bytes| {
         bytes.extend_from_slice(&vec![0x5a; 4096 + 100]);

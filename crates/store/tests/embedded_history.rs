@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bunraku_store::{
-    EmbeddedOptions, EmbeddedStore, Follow, Followed, Revision, SharedStore, Store, StoreError,
+    EmbeddedOptions, EmbeddedStore, Follow, FollowEvent, Revision, SharedStore, Store, StoreError,
     Transaction, TransactionOutcome, WatchStart,
 };
 use futures::StreamExt;
@@ -81,7 +81,7 @@ async fn compaction_gives_its_space_back_to_the_disk() {
 }
 
 #[tokio::test]
-async fn history_beyond_the_wanted_number_goes_by_itself() {
+async fn history_beyond_the_limit_is_removed_automatically() {
     let directory = tempfile::tempdir().expect("a directory");
     let options = EmbeddedOptions {
         keep_revisions: 10,
@@ -129,7 +129,7 @@ async fn history_goes_by_age_and_its_last_revision_stays() {
 }
 
 #[tokio::test]
-async fn a_watcher_that_lags_behind_compaction_is_told_and_one_that_waits_is_not() {
+async fn a_watcher_that_lags_behind_compaction_gets_an_error_and_an_idle_one_does_not() {
     let (_directory, store) = forgetful().await;
     let mut lagging = store
         .watch("busy", WatchStart::Now)
@@ -157,7 +157,7 @@ async fn a_watcher_that_lags_behind_compaction_is_told_and_one_that_waits_is_not
 }
 
 #[tokio::test]
-async fn following_tells_the_difference_when_history_is_gone() {
+async fn following_returns_the_difference_when_history_is_gone() {
     let (_directory, store) = forgetful().await;
     for key in ["n/same", "n/changed", "n/gone", "n/again"] {
         put(&store, key, "before").await;
@@ -165,11 +165,11 @@ async fn following_tells_the_difference_when_history_is_gone() {
     let shared: SharedStore = Arc::new(store.clone());
     let mut follow = Follow::new(shared, "n/");
     assert!(
-        matches!(follow.next().await, Ok(Followed::Snapshot { items, .. }) if items.len() == 4)
+        matches!(follow.next().await, Ok(FollowEvent::Snapshot { items, .. }) if items.len() == 4)
     );
     // The watch is open and has returned something.
     put(&store, "n/first", "x").await;
-    assert!(matches!(follow.next().await, Ok(Followed::Changes(_))));
+    assert!(matches!(follow.next().await, Ok(FollowEvent::Changes(_))));
     for number in 0..10 {
         put(&store, "n/changed", number.to_string()).await;
     }
@@ -180,7 +180,7 @@ async fn following_tells_the_difference_when_history_is_gone() {
     put(&store, "n/again", "after").await;
     let last = put(&store, "n/new", "after").await;
     store.compact(last).await.expect("it is compacted");
-    let Ok(Followed::Changes(batch)) = follow.next().await else {
+    let Ok(FollowEvent::Changes(batch)) = follow.next().await else {
         panic!("no changes");
     };
     let changes: Vec<String> = batch
@@ -208,7 +208,7 @@ async fn following_tells_the_difference_when_history_is_gone() {
     );
     put(&store, "n/later", "x").await;
     assert!(
-        matches!(follow.next().await, Ok(Followed::Changes(batch)) if batch.changes.len() == 1)
+        matches!(follow.next().await, Ok(FollowEvent::Changes(batch)) if batch.changes.len() == 1)
     );
 }
 

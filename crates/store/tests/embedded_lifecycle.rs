@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bunraku_store::{
-    EmbeddedOptions, EmbeddedStore, Follow, Followed, Range, Revision, SharedStore, Store,
+    EmbeddedOptions, EmbeddedStore, Follow, FollowEvent, Range, Revision, SharedStore, Store,
     StoreError, Transaction, TransactionOutcome, WatchStart,
 };
 use futures::StreamExt;
@@ -79,7 +79,7 @@ async fn the_files_are_for_their_owner_only() {
 }
 
 #[tokio::test]
-async fn a_second_owner_is_refused_and_told_whose_it_is() {
+async fn a_second_owner_is_refused_and_the_first_one_is_named() {
     let directory = tempfile::tempdir().expect("a directory");
     let mut child = Command::new(env!("CARGO_BIN_EXE_bunraku-store-writer"))
         .arg(directory.path())
@@ -129,7 +129,10 @@ async fn a_closed_store_refuses_everything_and_ends_its_watches() {
     let mut stream = store.watch("", WatchStart::Now).await.expect("accepted");
     let shared: SharedStore = Arc::new(store.clone());
     let mut follow = Follow::new(shared, "");
-    assert!(matches!(follow.next().await, Ok(Followed::Snapshot { .. })));
+    assert!(matches!(
+        follow.next().await,
+        Ok(FollowEvent::Snapshot { .. })
+    ));
     let waiting = tokio::spawn(async move { stream.next().await });
     store.close().await.expect("it closes");
     let ended = waiting.await.expect("no panic");
@@ -200,7 +203,7 @@ async fn dropping_every_handle_closes_the_store() {
 }
 
 #[tokio::test]
-async fn a_request_that_nobody_waits_for_any_more_is_still_done() {
+async fn an_abandoned_request_is_still_processed() {
     let directory = tempfile::tempdir().expect("a directory");
     let store = open(directory.path()).await;
     {

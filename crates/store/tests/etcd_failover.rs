@@ -9,7 +9,7 @@ use std::time::Duration;
 use bunraku_store::etcd::{EtcdOptions, EtcdStore};
 use bunraku_store::testing::EtcdCluster;
 use bunraku_store::{
-    Change, Compare, Follow, Followed, Range, Revision, Store, StoreError, Transaction,
+    Change, Compare, Follow, FollowEvent, Range, Revision, Store, StoreError, Transaction,
     TransactionOutcome, WatchStart,
 };
 use futures::StreamExt;
@@ -172,7 +172,7 @@ async fn no_write_and_no_event_is_lost_or_doubled_when_leaders_die() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watch_goes_on_after_all_members_were_away() {
+async fn a_watch_continues_after_all_members_were_away() {
     let mut cluster = EtcdCluster::start(1).await;
     let store = EtcdStore::connect(impatient(&cluster))
         .await
@@ -285,15 +285,15 @@ struct View {
 }
 
 impl View {
-    fn take(&mut self, followed: Followed) {
+    fn take(&mut self, followed: FollowEvent) {
         let batch = match followed {
-            Followed::Snapshot { items, revision } => {
+            FollowEvent::Snapshot { items, revision } => {
                 let items = items.into_iter().map(|kv| (kv.key, kv.modified));
                 self.values = items.collect();
                 self.revision = revision;
                 return;
             }
-            Followed::Changes(batch) => batch,
+            FollowEvent::Changes(batch) => batch,
         };
         assert!(
             batch.revision > self.revision,
@@ -312,7 +312,7 @@ impl View {
 }
 
 #[tokio::test]
-async fn nobody_there_is_a_clear_error() {
+async fn an_unreachable_store_is_a_clear_error() {
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").expect("binds");
     let endpoint = format!("http://{}", nobody.local_addr().expect("an address"));
     drop(nobody);

@@ -168,7 +168,7 @@ async fn a_compare_and_swap_that_is_lost_is_done_at_the_next_member() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn reads_and_leases_go_on_at_the_next_member() {
+async fn reads_and_leases_continue_at_the_next_member() {
     let setting = Setting::new().await;
     setting.write_first().await;
     setting.line.set(LOSE_ANSWERS);

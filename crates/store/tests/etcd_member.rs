@@ -237,7 +237,7 @@ async fn compacting_twice_is_fine_and_the_future_is_not(cluster: &EtcdCluster) {
 }
 
 #[tokio::test]
-async fn a_server_with_lower_limits_is_heard() {
+async fn lower_limits_of_a_server_are_respected() {
     let flags = ["--max-txn-ops=16", "--max-request-bytes=65536"];
     let cluster = EtcdCluster::start_with_flags(1, &flags).await;
     let store = store(&cluster, "/limits/").await;

@@ -71,7 +71,7 @@ async fn certificates_decide_who_talks_to_whom() {
     })
     .await;
     assert!(
-        nobody.contains("it wants a client certificate, and none is given"),
+        nobody.contains("requires a client certificate, and none is configured"),
         "{nobody}"
     );
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bunraku_store::contract::Random;
 use bunraku_store::testing::Overlay;
 use bunraku_store::{
-    Change, EmbeddedOptions, EmbeddedStore, Follow, Followed, Range, RangePage, Revision,
+    Change, EmbeddedOptions, EmbeddedStore, Follow, FollowEvent, Range, RangePage, Revision,
     SharedStore, Store, StoreError, Transaction, WatchBatch, WatchStart, WatchStream,
 };
 use futures::StreamExt;
@@ -108,12 +108,12 @@ impl Told {
     async fn follow(&mut self, follow: &mut Follow) {
         let followed = tokio::time::timeout(Duration::from_secs(60), follow.next()).await;
         match followed.expect("in time").expect("it mends what breaks") {
-            Followed::Snapshot { items, .. } => {
+            FollowEvent::Snapshot { items, .. } => {
                 self.snapshots += 1;
                 let items = items.into_iter();
                 self.known = items.map(|item| (item.key, item.modified)).collect();
             }
-            Followed::Changes(batch) => {
+            FollowEvent::Changes(batch) => {
                 for change in &batch.changes {
                     take(&mut self.known, change);
                 }
@@ -240,10 +240,10 @@ async fn a_wait_that_is_given_up_loses_nothing() {
         let next = tokio::time::timeout(Duration::from_micros(300), follow.next());
         match next.await {
             Err(_) => {}
-            Ok(Ok(Followed::Snapshot { items, .. })) => {
+            Ok(Ok(FollowEvent::Snapshot { items, .. })) => {
                 known.extend(items.into_iter().map(|item| (item.key, item.modified)));
             }
-            Ok(Ok(Followed::Changes(batch))) => {
+            Ok(Ok(FollowEvent::Changes(batch))) => {
                 batch
                     .changes
                     .iter()

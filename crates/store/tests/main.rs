@@ -8,6 +8,7 @@ mod blobs_disk_full;
 mod blobs_etcd_full;
 mod blobs_memory;
 mod blobs_race;
+mod compare_and_swap;
 mod embedded;
 mod embedded_crash;
 mod embedded_damage;

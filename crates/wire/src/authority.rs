@@ -22,13 +22,11 @@ pub use directory::DirectoryError;
 pub use puppet::{PuppetDirectory, PuppetError};
 pub use signing::SignError;
 
-use crate::certificate::{self, Certificate, CertificateError};
+use crate::certificate::{self, BACK_DATE, Certificate, CertificateError};
 use crate::fingerprint::Fingerprint;
 use crate::key::{KeyError, KeyKind, PrivateKey};
 use crate::serial::Serial;
 
-/// Time by which certificates are backdated, because clocks differ.
-pub const BACK_DATE: SignedDuration = SignedDuration::from_hours(1);
 /// Lifetime of our own authority.
 pub const AUTHORITY_LIFETIME: SignedDuration = SignedDuration::from_hours(24 * 365 * 20);
 
@@ -46,19 +44,19 @@ pub struct Authority {
 /// The reason why a key and certificates do not form an authority.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthorityError {
-    #[error("the authority's key is not usable")]
+    #[error("cannot use the CA key")]
     Key(#[source] KeyError),
-    #[error("the authority's certificate is not usable")]
+    #[error("cannot use the CA certificate")]
     Certificate(#[source] CertificateError),
-    #[error("the authority's key does not belong to its certificate")]
+    #[error("the CA key does not belong to the CA certificate")]
     Mismatch,
-    #[error("the certificate `{0}` is not an authority's")]
+    #[error("the certificate `{0}` is not a CA certificate")]
     NotAnAuthority(String),
-    #[error("the authority's name has a form that cannot be written back unchanged")]
+    #[error("the CA name has an unsupported encoding")]
     Subject,
-    #[error("the authority's certificate could not be made")]
+    #[error("cannot create the CA certificate")]
     Make(#[source] rcgen::Error),
-    #[error("the system has no randomness")]
+    #[error("cannot get random bytes from the system")]
     Randomness,
 }
 

@@ -22,6 +22,9 @@ const LONGEST_PEM: usize = 32 << 20;
 /// Maximum length of a certificate in bytes.
 const LONGEST: usize = 64 << 10;
 
+/// Time by which certificates are backdated, because clocks differ.
+pub const BACK_DATE: SignedDuration = SignedDuration::from_hours(1);
+
 /// The contents of a certificate.
 #[derive(Clone, Debug)]
 pub struct Certificate {
@@ -41,13 +44,13 @@ pub struct Certificate {
 /// The reason why a certificate could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
-    #[error("there is no certificate in it (PEM `CERTIFICATE`)")]
+    #[error("it contains no certificate (PEM `CERTIFICATE`)")]
     Missing,
     #[error("it is too large to be a certificate")]
     TooLarge,
-    #[error("the certificate is damaged: {0}")]
+    #[error("the certificate is malformed: {0}")]
     Damaged(&'static str),
-    #[error("the certificate's common name is not a node's name")]
+    #[error("the certificate's common name is not a valid node name")]
     Name(#[source] InvalidName),
 }
 
@@ -102,22 +105,36 @@ impl Certificate {
 
     /// Returns the time from which [`Certificate::needs_renewal`] returns `true`.
     pub fn renew_at(&self, jitter: f64) -> Timestamp {
-        let lifetime = self.not_after.duration_since(self.not_before).as_secs();
         let jitter = if jitter.is_finite() {
             jitter.clamp(0.0, 1.0)
         } else {
             0.0
         };
-        let early = (lifetime as f64 / 12.0 * jitter) as i64;
-        self.not_before
-            .saturating_add(SignedDuration::from_secs(lifetime / 3 * 2 - early))
-            .expect("a signed duration of seconds is never out of range")
+        moment_of_life(self.not_before, self.not_after, 2.0 / 3.0 - jitter / 12.0)
     }
 
     /// Returns `true` if the certificate has expired.
     pub fn is_expired(&self, now: Timestamp) -> bool {
         now > self.not_after
     }
+}
+
+/// Returns the time before which a server refuses to renew a certificate: half its lifetime.
+/// Agents ask later (see [`Certificate::renew_at`]).
+pub fn earliest_renewal(not_before: Timestamp, not_after: Timestamp) -> Timestamp {
+    moment_of_life(not_before, not_after, 0.5)
+}
+
+/// Returns the moment at which this share of the lifetime has passed. The lifetime starts when
+/// the certificate was issued, not at the backdated `not_before`.
+fn moment_of_life(not_before: Timestamp, not_after: Timestamp, share: f64) -> Timestamp {
+    let later = |moment: Timestamp, by: SignedDuration| {
+        moment
+            .saturating_add(by)
+            .expect("a signed duration has no calendar units")
+    };
+    let issued = later(not_before, BACK_DATE).min(not_after);
+    later(issued, not_after.duration_since(issued).mul_f64(share))
 }
 
 /// Returns all certificates of a PEM text, in order. Skips other blocks.
@@ -168,7 +185,7 @@ pub(crate) fn parse(der: &[u8]) -> Result<X509Certificate<'_>, CertificateError>
     let (rest, parsed) = X509Certificate::from_der(der)
         .map_err(|_| CertificateError::Damaged("it is not an X.509 certificate"))?;
     if !rest.is_empty() {
-        return Err(CertificateError::Damaged("bytes follow its end"));
+        return Err(CertificateError::Damaged("it has trailing bytes"));
     }
     Ok(parsed)
 }
@@ -193,7 +210,7 @@ fn role_of(parsed: &X509Certificate<'_>) -> Result<Role, CertificateError> {
     let extension = parsed
         .tbs_certificate
         .get_extension_unique(&oid)
-        .map_err(|_| CertificateError::Damaged("it names its role twice"))?;
+        .map_err(|_| CertificateError::Damaged("it has two roles"))?;
     let Some(extension) = extension else {
         return Ok(Role::Node);
     };
@@ -201,7 +218,7 @@ fn role_of(parsed: &X509Certificate<'_>) -> Result<Role, CertificateError> {
     match text.strip_prefix(ROLE_PREFIX) {
         Some(word) => word
             .parse()
-            .map_err(|_| CertificateError::Damaged("its role is not one of ours")),
+            .map_err(|_| CertificateError::Damaged("its role is unknown")),
         None => Ok(Role::Node),
     }
 }

@@ -40,17 +40,17 @@ use tokio::time::Instant;
 
 pub use address::{DEFAULT_PORT, InvalidAddress, ServerAddress};
 pub use back_off::BackOff;
-pub use conditional::Fetched;
+pub use conditional::ConditionalReply;
 pub use endpoint::{Decode, Encode, ReplyOf, Transfer};
 pub use error::{ClientError, ConnectError, Problem, ServerFailure};
 pub use lines::Lines;
-pub use refusal::Refusal;
+pub use refusal::TlsRefusal;
 pub use transfer::Download;
 
 use crate::tls::ReloadableClientTls;
 use call::{Call, CallBody};
 use connection::{Channel, Connection};
-use idle::InUse;
+use idle::UseGuard;
 
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 pub(crate) type Body = UnsyncBoxBody<Bytes, BoxError>;
@@ -113,14 +113,14 @@ pub struct Client {
 #[derive(Debug)]
 struct Shared {
     options: ClientOptions,
-    slot: Mutex<Slot>,
+    slot: Mutex<ConnectionSlot>,
     /// The highest age that a reply gave for its data, in seconds; 0 if none did.
     old: AtomicU64,
 }
 
 /// The current connection, and the server to try first.
 #[derive(Debug)]
-struct Slot {
+struct ConnectionSlot {
     /// Never empty.
     servers: Arc<[ServerAddress]>,
     current: Option<Connection>,
@@ -135,12 +135,12 @@ struct Reply {
     /// The time by which it must be complete.
     deadline: Instant,
     /// Held until the whole reply has arrived.
-    in_use: Option<InUse>,
+    in_use: Option<UseGuard>,
 }
 
 /// The kind of connection that a request uses.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Over {
+enum ConnectionKind {
     /// HTTP/2, shared with all other requests.
     Shared,
     /// HTTP/1.1, for this request alone.
@@ -152,7 +152,7 @@ impl Client {
     pub fn new(options: ClientOptions) -> Self {
         Self {
             shared: Arc::new(Shared {
-                slot: Mutex::new(Slot {
+                slot: Mutex::new(ConnectionSlot {
                     servers: options.servers.clone().into(),
                     current: None,
                     preferred: 0,
@@ -229,7 +229,7 @@ impl Client {
 
     async fn json<T: DeserializeOwned>(&self, call: Call) -> Result<T, ClientError> {
         let limit = self.options().request_timeout;
-        let reply = self.send(call, Over::Shared, limit).await?;
+        let reply = self.send(call, ConnectionKind::Shared, limit).await?;
         self.note_age(&reply.response);
         let body = self
             .whole_body(reply.response, &reply.server, reply.deadline)
@@ -258,7 +258,7 @@ impl Client {
             Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
                 Err(ClientError::BadReply {
                     server: server.clone(),
-                    why: "it is larger than allowed",
+                    why: "it exceeds the size limit",
                     source: None,
                 })
             }
@@ -275,7 +275,7 @@ impl Client {
     async fn send(
         &self,
         mut call: Call,
-        over: Over,
+        over: ConnectionKind,
         limit: Duration,
     ) -> Result<Reply, ClientError> {
         if !call.path.starts_with('/') {
@@ -288,7 +288,7 @@ impl Client {
             let request = call.request(&channel.server, &self.options().user_agent)?;
             let sent = channel.send(request);
             let failure = match tokio::time::timeout_at(deadline, sent).await {
-                Err(_) => return Err(self.timed_out(&channel.server, "no reply came")),
+                Err(_) => return Err(self.timed_out(&channel.server, "no reply")),
                 Ok(Ok(response)) => return self.check(response, channel, deadline).await,
                 Ok(Err(failure)) => failure,
             };
@@ -329,13 +329,13 @@ impl Client {
     }
 
     /// Returns a channel to the connected server, or to the first that can be reached.
-    async fn channel(&self, over: Over) -> Result<Channel, ClientError> {
+    async fn channel(&self, over: ConnectionKind) -> Result<Channel, ClientError> {
         let give_up_at = Instant::now() + self.options().patience;
         let mut round = 0;
         loop {
             let connected = match over {
-                Over::Shared => self.share().await,
-                Over::Own => self.connect_alone().await,
+                ConnectionKind::Shared => self.share().await,
+                ConnectionKind::Own => self.connect_alone().await,
             };
             let failures = match connected {
                 Ok(channel) => return Ok(channel),
@@ -345,7 +345,7 @@ impl Client {
             if Instant::now() + wait >= give_up_at {
                 return Err(ClientError::none_reachable(failures));
             }
-            tracing::debug!(round, ?wait, "no server reachable, trying again");
+            tracing::debug!(round, ?wait, "no server reachable; retrying");
             tokio::time::sleep(wait).await;
             round += 1;
         }

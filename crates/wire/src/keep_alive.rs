@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_is_told_when_to_probe_and_when_to_give_up() {
+    fn the_kernel_gets_the_probe_interval_and_the_limit() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let socket = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let seconds = Duration::from_secs;

@@ -27,7 +27,7 @@ pub struct PrivateKey {
 /// The reason why a key could not be generated, read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
-    #[error("no key could be made")]
+    #[error("cannot create a key")]
     Make(#[source] rcgen::Error),
     #[error("cannot read the key {path}")]
     Read {
@@ -43,9 +43,9 @@ pub enum KeyError {
     },
     #[error("the key is encrypted; decrypt it first, for example with `openssl pkey`")]
     Encrypted,
-    #[error("there is no private key in it (PEM `PRIVATE KEY`)")]
+    #[error("it contains no private key (PEM `PRIVATE KEY`)")]
     Missing,
-    #[error("the private key cannot be used")]
+    #[error("cannot use the private key")]
     Damaged(#[source] rcgen::Error),
 }
 

@@ -4,11 +4,13 @@
 //! Trusts only that server's authority. Time and size are limited. Absent: the meaning of the
 //! graph (`plan` reads it).
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bunraku_model::EnvironmentName;
 use bytes::Bytes;
+use futures::future::{Either, select};
 use http::header::{ACCEPT, HOST, USER_AGENT};
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Empty};
@@ -43,25 +45,25 @@ pub struct PuppetServer {
 /// The reason why there is no graph.
 #[derive(Debug, thiserror::Error)]
 pub enum PuppetServerError {
-    #[error("the certificates cannot be used")]
+    #[error("cannot use the certificates")]
     Tls(#[source] TlsError),
     #[error("cannot reach the Puppet server {0}")]
     Unreachable(ServerAddress, #[source] std::io::Error),
-    #[error("the Puppet server {0} cannot be trusted, or does not trust us")]
+    #[error("TLS to the Puppet server {0} failed: one side does not trust the other")]
     Untrusted(ServerAddress, #[source] std::io::Error),
     #[error("the Puppet server {0} did not answer within {1:?}")]
     TimedOut(ServerAddress, Duration),
-    #[error("the Puppet server broke the connection off")]
+    #[error("the Puppet server closed the connection")]
     Broken(#[source] hyper::Error),
     #[error("the Puppet server has no graph of the environment `{0}`")]
     NotThere(EnvironmentName),
-    #[error("the Puppet server does not let us read the environment `{0}`: {1}")]
+    #[error("the Puppet server denies access to the environment `{0}`: {1}")]
     Forbidden(EnvironmentName, String),
     #[error("the Puppet server answered {status}: {reason}")]
     Refused { status: StatusCode, reason: String },
     #[error("the answer is larger than {0} bytes")]
     TooLarge(usize),
-    #[error("the answer is not text")]
+    #[error("the answer is not valid UTF-8")]
     NotText,
 }
 
@@ -70,9 +72,10 @@ impl PuppetServer {
     pub fn parse_address(text: &str) -> Result<ServerAddress, InvalidAddress> {
         let address: ServerAddress = text.parse()?;
         let text = text.trim().trim_end_matches('/');
-        match text.ends_with(&format!(":{}", address.port())) {
-            true => Ok(address),
-            false => ServerAddress::new(address.host(), DEFAULT_PORT),
+        if text.ends_with(&format!(":{}", address.port())) {
+            Ok(address)
+        } else {
+            ServerAddress::new(address.host(), DEFAULT_PORT)
         }
     }
 
@@ -106,15 +109,10 @@ impl PuppetServer {
             self.read(environment, response.map_err(PuppetServerError::Broken)?)
                 .await
         };
-        tokio::pin!(answer);
-        tokio::pin!(connection);
-        let mut open = true;
-        loop {
-            tokio::select! {
-                answer = &mut answer => return answer,
-                // The answer reports the reason why the connection ended.
-                _ = &mut connection, if open => open = false,
-            }
+        // The answer reports the reason why the connection ended.
+        match select(pin!(answer), pin!(connection)).await {
+            Either::Left((answer, _)) => answer,
+            Either::Right((_, answer)) => answer.await,
         }
     }
 

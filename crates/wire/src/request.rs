@@ -76,19 +76,19 @@ pub struct SignedCertificate {
 pub enum RequestError {
     #[error("the request is larger than {LONGEST_REQUEST} bytes")]
     TooLarge,
-    #[error("there is not exactly one certificate request in it (PEM `CERTIFICATE REQUEST`)")]
+    #[error("it must contain exactly one certificate request (PEM `CERTIFICATE REQUEST`)")]
     Missing,
-    #[error("the request is damaged: {0}")]
+    #[error("the request is malformed: {0}")]
     Damaged(&'static str),
     #[error("the request is not signed with its own key")]
     Signature,
-    #[error("the requested name is not a node's name")]
+    #[error("the requested name is not a valid node name")]
     Name(#[source] InvalidName),
     #[error(
-        "the key is too weak or of an unknown kind (use ECDSA P-256 or P-384, or RSA with 2048 to 8192 bits)"
+        "the key is too weak or of an unknown type (use ECDSA P-256 or P-384, or RSA with 2048 to 8192 bits)"
     )]
     Key,
-    #[error("no request could be made")]
+    #[error("cannot create the request")]
     Make(#[source] rcgen::Error),
 }
 
@@ -132,7 +132,7 @@ impl Request {
         let (rest, parsed) = X509CertificationRequest::from_der(der)
             .map_err(|_| RequestError::Damaged("it is not a PKCS#10 request"))?;
         if !rest.is_empty() {
-            return Err(RequestError::Damaged("bytes follow its end"));
+            return Err(RequestError::Damaged("it has trailing bytes"));
         }
         let info = &parsed.certification_request_info;
         check_key(&info.subject_pki)?;
@@ -167,14 +167,14 @@ impl Request {
             _ => {}
         }
         let Some(oid) = extension.oid.iter().map(Iterator::collect::<Vec<u64>>) else {
-            return Err(RequestError::Damaged("it names an impossible extension"));
+            return Err(RequestError::Damaged("it has an invalid extension"));
         };
         if COPIED
             .iter()
             .any(|arc| oid.starts_with(arc) && oid.len() > arc.len())
         {
             if self.extensions.iter().any(|(earlier, _)| *earlier == oid) {
-                return Err(RequestError::Damaged("it names an extension twice"));
+                return Err(RequestError::Damaged("it has an extension twice"));
             }
             self.extensions.push((oid, extension.value.to_vec()));
         }

@@ -16,7 +16,7 @@ use crate::serial::Serial;
 
 /// A revoked certificate.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Revoked {
+pub struct RevokedCertificate {
     pub serial: Serial,
     pub at: Timestamp,
 }
@@ -30,7 +30,7 @@ pub struct RevocationList {
     pub number: u64,
     pub this_update: Timestamp,
     pub next_update: Option<Timestamp>,
-    pub revoked: Vec<Revoked>,
+    pub revoked: Vec<RevokedCertificate>,
     pub(crate) der: Vec<u8>,
 }
 
@@ -39,15 +39,15 @@ pub struct RevocationList {
 pub enum RevocationError {
     #[error("it is too large to be a revocation list")]
     TooLarge,
-    #[error("there is no revocation list in it (PEM `X509 CRL`)")]
+    #[error("it contains no revocation list (PEM `X509 CRL`)")]
     Missing,
-    #[error("the revocation list is damaged: {0}")]
+    #[error("the revocation list is malformed: {0}")]
     Damaged(&'static str),
     #[error("the revocation list was not signed by `{0}`")]
     Signature(String),
-    #[error("no revocation list could be made")]
+    #[error("cannot create the revocation list")]
     Make(#[source] rcgen::Error),
-    #[error("the authority's certificate cannot be read")]
+    #[error("cannot read the CA certificate")]
     Authority(#[source] CertificateError),
 }
 
@@ -70,7 +70,7 @@ impl RevocationList {
         let revoked = parsed
             .iter_revoked_certificates()
             .map(|entry| {
-                Ok(Revoked {
+                Ok(RevokedCertificate {
                     serial: Serial::from_bytes(entry.raw_serial())
                         .map_err(|_| RevocationError::Damaged("a serial number is not valid"))?,
                     at: timestamp(entry.revocation_date.timestamp())?,
@@ -114,7 +114,7 @@ fn parse(der: &[u8]) -> Result<CertificateRevocationList<'_>, RevocationError> {
     let (rest, parsed) = CertificateRevocationList::from_der(der)
         .map_err(|_| RevocationError::Damaged("it is not an X.509 revocation list"))?;
     if !rest.is_empty() {
-        return Err(RevocationError::Damaged("bytes follow its end"));
+        return Err(RevocationError::Damaged("it has trailing bytes"));
     }
     Ok(parsed)
 }

@@ -29,17 +29,17 @@ use crate::revocation::{RevocationError, RevocationList};
 /// The reason why TLS could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    #[error("the trusted authority's certificate cannot be used")]
+    #[error("cannot use the trusted CA certificate")]
     Authority(#[source] CertificateError),
-    #[error("the trusted authority's certificate cannot be used as one")]
+    #[error("the trusted certificate is not usable as a CA")]
     Root(#[source] rustls::Error),
-    #[error("the revocation list cannot be used")]
+    #[error("cannot use the revocation list")]
     RevocationList(#[source] RevocationError),
-    #[error("peers cannot be verified with these certificates and lists")]
+    #[error("cannot verify peers with these certificates and revocation lists")]
     Verifier(#[source] rustls::client::VerifierBuilderError),
-    #[error("this certificate and key cannot be used")]
+    #[error("cannot use this certificate and key")]
     Identity(#[source] rustls::Error),
-    #[error("TLS cannot be set up")]
+    #[error("cannot set up TLS")]
     Protocol(#[source] rustls::Error),
 }
 

@@ -39,7 +39,7 @@ impl CatalogCache {
         let catalog = Catalog::from_json(&std::fs::read(&path).ok()?).ok();
         let catalog = catalog.filter(|catalog| catalog.id() == id);
         if catalog.is_none() {
-            tracing::warn!(%id, "a cached catalog is damaged, and fetched again");
+            tracing::warn!(%id, "a cached catalog is corrupt; fetching it again");
             let _ = std::fs::remove_file(path);
         }
         catalog
@@ -105,7 +105,7 @@ fn prune<Id: FromStr>(directory: &Path, is_kept: impl Fn(Id) -> bool) {
         if !id.is_some_and(&is_kept)
             && let Err(error) = std::fs::remove_file(entry.path())
         {
-            tracing::warn!(path = %entry.path().display(), error = %error, "cannot be removed from the cache");
+            tracing::warn!(path = %entry.path().display(), error = %error, "cannot remove it from the cache");
         }
     }
 }

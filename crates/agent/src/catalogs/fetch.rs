@@ -3,8 +3,8 @@
 
 use std::io::{Read, Write};
 
-use bunraku_model::catalog::{CatalogSource, SourceFile};
-use bunraku_model::{Catalog, ContentId, NodeName};
+use bunraku_model::catalog::{PLUGINS_ADDRESS, SourceFile};
+use bunraku_model::{Catalog, CatalogId, ContentId, NodeName};
 use bunraku_wire::Client;
 use bunraku_wire::client::Download;
 use bunraku_wire::endpoints::{Endpoint, ShowContent, ShowNodeCatalog};
@@ -25,13 +25,21 @@ impl CatalogCache {
     ) -> Result<Catalog, CatalogError> {
         let catalog = match self.catalog(target.catalog) {
             Some(catalog) => catalog,
-            None => self.fetch_catalog(client, node, target, options).await?,
+            None => {
+                let at = ShowNodeCatalog.at((node, &target.catalog));
+                let download = client.fetch_compressed(at).await?;
+                let limit = options.largest_catalog;
+                self.keep_download(target.catalog, download, limit).await?
+            }
         };
         if !catalog.name.is_empty() && catalog.name != node.as_str() {
             let id = target.catalog.0.short();
             return Err(CatalogError::OtherNode(id, catalog.name));
         }
-        for file in catalog.sources.values().flat_map(CatalogSource::files) {
+        let wanted = (catalog.sources.iter())
+            .filter(|(address, _)| options.plugins || *address != PLUGINS_ADDRESS)
+            .flat_map(|(_, source)| source.files());
+        for file in wanted {
             if !self.has_content(file.content, file.size) {
                 self.fetch_content(client, file, options).await?;
             }
@@ -39,18 +47,14 @@ impl CatalogCache {
         Ok(catalog)
     }
 
-    async fn fetch_catalog(
+    /// Verifies a catalog that arrives, and keeps it.
+    async fn keep_download(
         &self,
-        client: &Client,
-        node: &NodeName,
-        target: &Target,
-        options: &CatalogOptions,
+        id: CatalogId,
+        download: Download,
+        limit: u64,
     ) -> Result<Catalog, CatalogError> {
-        let id = target.catalog;
         let what = || format!("catalog {}", id.0.short());
-        let at = ShowNodeCatalog.at((node, &id));
-        let limit = options.largest_catalog;
-        let download = client.fetch_compressed(at).await?;
         let zipped = download.encoding.as_deref() == Some("gzip");
         let body = whole(download, limit, what).await?;
         let text = if zipped {
@@ -70,7 +74,7 @@ impl CatalogCache {
         Ok(catalog)
     }
 
-    async fn fetch_content(
+    pub(super) async fn fetch_content(
         &self,
         client: &Client,
         file: SourceFile,
@@ -140,12 +144,13 @@ fn unzipped(body: &[u8], limit: u64, what: impl Fn() -> String) -> Result<Vec<u8
             what: what(),
             source: source.into(),
         })?;
-    match text.len() as u64 > limit {
-        false => Ok(text),
-        true => Err(CatalogError::TooLarge {
+    if text.len() as u64 > limit {
+        Err(CatalogError::TooLarge {
             what: what(),
             limit,
-        }),
+        })
+    } else {
+        Ok(text)
     }
 }
 
@@ -163,7 +168,7 @@ mod tests {
         let refused = unzipped(&packed, limit, || "catalog x".to_owned()).expect_err("too large");
         assert_eq!(
             refused.to_string(),
-            "catalog x is larger than the 33554432 bytes that this node takes"
+            "catalog x exceeds this node's limit of 33554432 bytes"
         );
     }
 }

@@ -16,9 +16,10 @@ use std::sync::Arc;
 
 pub(crate) use cache::CatalogCache;
 pub(crate) use sources::CachedSources;
-pub(crate) use target::{KnownTarget, Targets};
+pub(crate) use target::{CachedTarget, Targets};
 
-use bunraku_model::{Catalog, NodeName};
+use bunraku_model::catalog::{CatalogSource, PLUGINS_ADDRESS, SourceFile};
+use bunraku_model::{Catalog, ContentId, NodeName};
 use bunraku_wire::{Client, ClientError};
 use tokio::sync::{Mutex, Notify};
 
@@ -29,6 +30,8 @@ pub struct CatalogOptions {
     pub largest_catalog: u64,
     /// Larger files are refused.
     pub largest_file: u64,
+    /// Whether the plugins that a catalog names are fetched with it. Only Puppet uses them.
+    pub plugins: bool,
 }
 
 impl Default for CatalogOptions {
@@ -36,6 +39,7 @@ impl Default for CatalogOptions {
         Self {
             largest_catalog: 32 << 20,
             largest_file: 4 << 30,
+            plugins: false,
         }
     }
 }
@@ -43,17 +47,17 @@ impl Default for CatalogOptions {
 /// The reason why there is no catalog to apply.
 #[derive(Debug, thiserror::Error)]
 pub enum CatalogError {
-    #[error("nothing is released for this node")]
+    #[error("this node has no released catalog")]
     NoTarget,
-    #[error("the server cannot be asked")]
+    #[error("cannot ask a server")]
     Server(#[source] Box<ClientError>),
-    #[error("{what} is larger than the {limit} bytes that this node takes")]
+    #[error("{what} exceeds this node's limit of {limit} bytes")]
     TooLarge { what: String, limit: u64 },
-    #[error("{what} is not what its name says, and was thrown away")]
+    #[error("{what} does not match its hash and was discarded")]
     Wrong { what: String },
     #[error("catalog {0} is for `{1}`, not for this node")]
     OtherNode(String, String),
-    #[error("{what} cannot be read")]
+    #[error("cannot read {what}")]
     Unreadable {
         what: String,
         #[source]
@@ -114,7 +118,7 @@ impl Catalogs {
     }
 
     /// Returns the newest target that can be determined.
-    pub(crate) async fn newest(&self) -> Result<KnownTarget, CatalogError> {
+    pub(crate) async fn newest(&self) -> Result<CachedTarget, CatalogError> {
         self.targets.newest(&self.client).await
     }
 
@@ -133,6 +137,34 @@ impl Catalogs {
         }
     }
 
+    /// Fetches a file if it is not in the cache, and passes its path to `work`. The file stays
+    /// until `work` has ended.
+    pub(crate) async fn with_content<T: Send + 'static>(
+        &self,
+        file: SourceFile,
+        work: impl FnOnce(&Path) -> T + Send + 'static,
+    ) -> Result<T, CatalogError> {
+        let _alone = self.fetching.lock().await;
+        let cache = &self.cache;
+        if !cache.has_content(file.content, file.size) {
+            cache
+                .fetch_content(&self.client, file, &self.options)
+                .await?;
+        }
+        let path = cache.content(file.content);
+        let at = path.clone();
+        let done = tokio::task::spawn_blocking(move || work(&at)).await;
+        done.map_err(|error| cache::file_error(&path)(error.into()))
+    }
+
+    /// Returns the archives of plugins that the cached catalogs name.
+    pub(crate) fn named_plugins(&self) -> Vec<ContentId> {
+        let catalogs = self.targets.kept().into_iter();
+        let catalogs = catalogs.filter_map(|id| self.cache.catalog(id));
+        let plugins = catalogs.filter_map(|catalog| plugins_of(&catalog));
+        plugins.map(|file| file.content).collect()
+    }
+
     /// Returns the catalog of a target, with all its files on this node.
     pub(crate) async fn complete(
         &self,
@@ -145,5 +177,13 @@ impl Catalogs {
         let catalog = complete.await?;
         self.cache.prune(&self.targets.kept());
         Ok(catalog)
+    }
+}
+
+/// Returns the archive of plugins that a catalog names.
+pub(crate) fn plugins_of(catalog: &Catalog) -> Option<SourceFile> {
+    match catalog.sources.get(PLUGINS_ADDRESS) {
+        Some(CatalogSource::File(file)) => Some(*file),
+        _ => None,
     }
 }

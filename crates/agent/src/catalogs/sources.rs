@@ -44,7 +44,7 @@ impl CachedSources {
 
     fn read(&self, address: &str, id: ContentId) -> Result<Box<dyn Read + Send>, StepError> {
         match std::fs::File::open(self.cache.content(id)) {
-            Ok(file) => Ok(Box::new(Checked {
+            Ok(file) => Ok(Box::new(VerifyingReader {
                 file,
                 hasher: Some(Sha256::new()),
                 id,
@@ -96,13 +96,13 @@ impl Sources for CachedSources {
 
 /// A reader that verifies the content. If the hash is wrong, it returns an error at the end, before
 /// anything is put into place: the disk may have changed the file since it was cached.
-struct Checked {
+struct VerifyingReader {
     file: std::fs::File,
     hasher: Option<Sha256>,
     id: ContentId,
 }
 
-impl Read for Checked {
+impl Read for VerifyingReader {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         let count = self.file.read(buffer)?;
         if count > 0 {
@@ -116,12 +116,13 @@ impl Read for Checked {
         }
         let read =
             (self.hasher.take()).map(|hasher| ContentId::from_digest(hasher.finalize().into()));
-        match read.is_none_or(|read| read == self.id) {
-            true => Ok(0),
-            false => Err(std::io::Error::new(
+        if read.is_none_or(|read| read == self.id) {
+            Ok(0)
+        } else {
+            Err(std::io::Error::new(
                 std::io::ErrorKind::InvalidData,
-                format!("the cached content {} is damaged", self.id.short()),
-            )),
+                format!("the cached content {} is corrupt", self.id.short()),
+            ))
         }
     }
 }

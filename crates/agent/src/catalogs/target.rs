@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bunraku_model::{CatalogId, NodeName};
 use bunraku_wire::api::Target;
-use bunraku_wire::client::Fetched;
+use bunraku_wire::client::ConditionalReply;
 use bunraku_wire::endpoints::{Endpoint, Location, ShowTarget};
 use bunraku_wire::{Client, ClientError};
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,7 @@ use super::CatalogError;
 
 /// The state on disk.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
-struct Stored {
+struct TargetFile {
     target: Option<Target>,
     /// The ETag of the last conditional request.
     etag: Option<String>,
@@ -33,7 +33,7 @@ struct Stored {
 
 /// A target, and whether a server has just confirmed it.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct KnownTarget {
+pub(crate) struct CachedTarget {
     pub(crate) target: Target,
     /// No server could be reached.
     pub(crate) from_cache: bool,
@@ -48,7 +48,7 @@ pub(crate) struct Targets {
 struct Inner {
     path: PathBuf,
     request: Location<ShowTarget>,
-    stored: Mutex<Stored>,
+    stored: Mutex<TargetFile>,
     /// The open stream has delivered the target.
     on_stream: AtomicBool,
 }
@@ -64,7 +64,7 @@ impl Targets {
                     source: error.into(),
                 })?
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Stored::default(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => TargetFile::default(),
             Err(source) => return Err(CatalogError::File { path, source }),
         };
         Ok(Self {
@@ -91,18 +91,18 @@ impl Targets {
 
     /// Returns the newest target: from the open stream, or at the cost of one conditional request.
     /// Without a server, it returns the known one.
-    pub(crate) async fn newest(&self, client: &Client) -> Result<KnownTarget, CatalogError> {
+    pub(crate) async fn newest(&self, client: &Client) -> Result<CachedTarget, CatalogError> {
         let asked = self.ask(client).await;
         let target = self.stored().target.clone();
         match (asked, target) {
-            (Ok(_), Some(target)) => Ok(KnownTarget {
+            (Ok(_), Some(target)) => Ok(CachedTarget {
                 target,
                 from_cache: false,
             }),
             (Ok(_), None) => Err(CatalogError::NoTarget),
             (Err(error), Some(target)) if error.is_passing() => {
-                tracing::warn!(error = %error, "no server can be asked; the last known target counts");
-                Ok(KnownTarget {
+                tracing::warn!(error = %error, "cannot ask a server; using the last known target");
+                Ok(CachedTarget {
                     target,
                     from_cache: true,
                 })
@@ -121,8 +121,8 @@ impl Targets {
             .call_if_changed(&self.inner.request, etag.as_deref())
             .await
         {
-            Ok(Fetched::Unchanged) => Ok(false),
-            Ok(Fetched::Changed { value, etag, old }) => Ok(self.heard(value, etag, old)),
+            Ok(ConditionalReply::Unchanged) => Ok(false),
+            Ok(ConditionalReply::Changed { value, etag, old }) => Ok(self.heard(value, etag, old)),
             Err(error) if error.status() == Some(404) => Ok(self.replace(None, None)),
             Err(error) => Err(error),
         }
@@ -143,7 +143,7 @@ impl Targets {
             known.environment == target.environment && known.release > target.release
         });
         if goes_back {
-            tracing::warn!(release = %target.release, "a server without a majority has an older target; the known one counts");
+            tracing::warn!(release = %target.release, "a server without a majority has an older target; keeping the known one");
             return false;
         }
         self.replace(Some(target), etag)
@@ -158,7 +158,7 @@ impl Targets {
             Some(_) if before != now => before,
             _ => stored.previous,
         };
-        let next = Stored {
+        let next = TargetFile {
             unheeded: target.is_some() && (changed || stored.unheeded),
             target,
             etag,
@@ -194,15 +194,15 @@ impl Targets {
 
     /// Saves the target. If the write fails, this process still remembers the target. After a
     /// restart, the old target must not apply if it allowed more.
-    fn save(&self, stored: &Stored) {
+    fn save(&self, stored: &TargetFile) {
         let text = serde_json::to_vec(stored).expect("a target is plain data");
         if let Err(error) = bunraku_files::replace(&self.inner.path, &text, 0o600) {
-            tracing::error!(error = %error, "the target cannot be written down");
+            tracing::error!(error = %error, "cannot store the target");
             let _ = std::fs::remove_file(&self.inner.path);
         }
     }
 
-    fn stored(&self) -> MutexGuard<'_, Stored> {
+    fn stored(&self) -> MutexGuard<'_, TargetFile> {
         (self.inner.stored.lock()).unwrap_or_else(PoisonError::into_inner)
     }
 }

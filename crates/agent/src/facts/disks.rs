@@ -21,9 +21,10 @@ pub(super) fn collect(machine: &Machine, _: &mut Vec<FactWarning>) -> Result<Fac
             disks.insert(name, fact);
         }
     }
-    Ok(match disks.is_empty() {
-        true => Facts::new(),
-        false => single("disks", Value::Object(disks)),
+    Ok(if disks.is_empty() {
+        Facts::new()
+    } else {
+        single("disks", Value::Object(disks))
     })
 }
 

@@ -54,9 +54,10 @@ pub(super) fn collect(machine: &Machine, _: &mut Vec<FactWarning>) -> Result<Fac
     for (name, part) in parts.into_iter().filter(|(_, part)| !part.is_empty()) {
         dmi.insert(name.to_owned(), json!(part));
     }
-    Ok(match dmi.is_empty() {
-        true => Facts::new(),
-        false => single("dmi", Value::Object(dmi)),
+    Ok(if dmi.is_empty() {
+        Facts::new()
+    } else {
+        single("dmi", Value::Object(dmi))
     })
 }
 

@@ -23,7 +23,7 @@ pub(super) enum GroupError {
         #[source]
         source: io::Error,
     },
-    #[error("{path} does not say {what}")]
+    #[error("{path} does not contain {what}")]
     Missing {
         path: &'static str,
         what: &'static str,

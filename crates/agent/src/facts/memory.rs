@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_kernel_has_no_estimate_and_no_swap_is_no_fact() {
+    fn an_old_kernel_reports_no_estimate_and_no_swap() {
         check(
             "MemTotal: 8 kB\nMemFree: 1 kB\nBuffers: 1 kB\nCached: 2 kB\nSwapCached: 9 kB\nSwapTotal: 0 kB\n",
             expect![[
@@ -97,7 +97,10 @@ mod tests {
 
     #[test]
     fn a_file_without_a_total_is_an_error() {
-        check("nonsense", expect!["/proc/meminfo does not say `MemTotal`"]);
+        check(
+            "nonsense",
+            expect!["/proc/meminfo does not contain `MemTotal`"],
+        );
     }
 
     proptest::proptest! {

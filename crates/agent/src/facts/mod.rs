@@ -40,6 +40,7 @@ use std::time::{Duration, Instant};
 use bunraku_model::FactSet;
 use serde_json::{Map, Value, json};
 
+use crate::ModuleFacts;
 use group::Group;
 use machine::Machine;
 pub use warning::{FactWarning, WarningPlace};
@@ -54,6 +55,9 @@ pub struct FactOptions {
     pub external_dirs: Vec<PathBuf>,
     /// The time limit for one executable fact. It is killed after that.
     pub external_timeout: Duration,
+    /// Facts that Puppet modules define. They replace built-in ones, and external ones replace
+    /// them, as in Facter.
+    pub custom: Map<String, Value>,
     /// Facts that replace all others with the same name.
     pub overrides: Map<String, Value>,
 }
@@ -64,14 +68,25 @@ impl Default for FactOptions {
             root: PathBuf::from("/"),
             external_dirs: Vec::new(),
             external_timeout: Duration::from_secs(30),
+            custom: Map::new(),
             overrides: Map::new(),
         }
     }
 }
 
+impl FactOptions {
+    /// Returns the options with the facts of modules. The node's own directories win.
+    pub fn with_modules(&self, modules: &ModuleFacts) -> Self {
+        let mut options = self.clone();
+        options.custom.extend(modules.custom.clone());
+        options.external_dirs.extend(modules.external_dir.clone());
+        options
+    }
+}
+
 /// The facts, the problems that occurred, and the cost of each group.
 #[derive(Clone, Debug)]
-pub struct Collected {
+pub struct CollectedFacts {
     pub facts: FactSet,
     pub warnings: Vec<FactWarning>,
     pub durations: Vec<(&'static str, Duration)>,
@@ -102,7 +117,7 @@ const GROUPS: &[(&str, Group)] = &[
 ///
 /// Never fails as a whole: a group or file that cannot be read is omitted and reported in
 /// `warnings`.
-pub fn collect(options: &FactOptions) -> Collected {
+pub fn collect(options: &FactOptions) -> CollectedFacts {
     let machine = Machine::new(options.root.clone());
     let mut facts = Map::new();
     let mut warnings = Vec::new();
@@ -117,6 +132,7 @@ pub fn collect(options: &FactOptions) -> Collected {
     }
     facts.insert("bunraku_version".into(), json!(env!("CARGO_PKG_VERSION")));
 
+    facts.extend(options.custom.clone());
     let started = Instant::now();
     let found = external::collect(&options.external_dirs, options.external_timeout);
     facts.extend(found.facts);
@@ -126,7 +142,7 @@ pub fn collect(options: &FactOptions) -> Collected {
     facts.extend(options.overrides.clone());
     facts.sort_keys();
     facts.values_mut().for_each(Value::sort_all_objects);
-    Collected {
+    CollectedFacts {
         facts: FactSet::new(facts),
         warnings,
         durations,

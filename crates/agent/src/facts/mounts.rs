@@ -51,7 +51,7 @@ pub(super) fn collect(
         if let Err(problem) = sizes {
             warnings.push(FactWarning::in_group(
                 "mountpoints",
-                format!("{}: {problem}; its sizes are given as 0", mount.path),
+                format!("{}: {problem}; its sizes are reported as 0", mount.path),
             ));
         }
         let fact = fact(&mount, sizes.unwrap_or_default());
@@ -140,14 +140,15 @@ fn is_remote(kind: &str) -> bool {
 }
 
 fn sizes(path: PathBuf, remote: bool) -> Result<Sizes, &'static str> {
-    match remote {
-        true => ask_with_deadline(path, REMOTE_DEADLINE, ask),
-        false => ask(&path),
+    if remote {
+        ask_with_deadline(path, REMOTE_DEADLINE, ask)
+    } else {
+        ask(&path)
     }
 }
 
 fn ask(path: &PathBuf) -> Result<Sizes, &'static str> {
-    let answer = statvfs(path).map_err(|_| "the kernel does not tell its size")?;
+    let answer = statvfs(path).map_err(|_| "the kernel does not report its size")?;
     let bytes = |blocks: u64| blocks.saturating_mul(answer.f_frsize);
     Ok(Sizes {
         total: bytes(answer.f_blocks),
@@ -165,7 +166,7 @@ fn ask_with_deadline(
     // A younger query belongs to another collection that runs at the same time.
     let since = *open().entry(path.clone()).or_insert_with(Instant::now);
     if since.elapsed() >= deadline {
-        return Err("an earlier question about its size still hangs");
+        return Err("an earlier query of its size still hangs");
     }
     let (answer, answered) = mpsc::sync_channel(1);
     let asked = path.clone();
@@ -178,11 +179,11 @@ fn ask_with_deadline(
     });
     if started.is_err() {
         open().remove(&path);
-        return Err("no thread to ask for its size");
+        return Err("cannot start a thread to query its size");
     }
     answered
         .recv_timeout(deadline)
-        .unwrap_or(Err("it does not answer: is its server away?"))
+        .unwrap_or(Err("it does not respond: is its server down?"))
 }
 
 fn fact(mount: &Mount, sizes: Sizes) -> Value {
@@ -227,10 +228,13 @@ mod tests {
             Ok(Sizes::default())
         };
         let ask = || ask_with_deadline("/made-up/hangs".into(), Duration::from_millis(50), hang);
-        assert_eq!(ask().err(), Some("it does not answer: is its server away?"));
         assert_eq!(
             ask().err(),
-            Some("an earlier question about its size still hangs")
+            Some("it does not respond: is its server down?")
+        );
+        assert_eq!(
+            ask().err(),
+            Some("an earlier query of its size still hangs")
         );
     }
 

@@ -121,9 +121,10 @@ fn read(datagram: &[u8], dump: &mut Dump) -> io::Result<bool> {
         }
     }
     // Without this check, an empty or truncated datagram would cause an endless wait.
-    match datagram.len() < HEADER {
-        true => Err(io::Error::from(io::ErrorKind::UnexpectedEof)),
-        false => Ok(false),
+    if datagram.len() < HEADER {
+        Err(io::Error::from(io::ErrorKind::UnexpectedEof))
+    } else {
+        Ok(false)
     }
 }
 

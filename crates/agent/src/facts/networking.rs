@@ -17,12 +17,13 @@ use super::{dhcp, host_name};
 pub(super) fn collect(machine: &Machine, _: &mut Vec<FactWarning>) -> Result<Facts, GroupError> {
     let inet6 = machine.optional("/proc/net/if_inet6").unwrap_or_default();
     let inet6: Vec<Inet6> = inet6.lines().filter_map(Inet6::parse).collect();
-    let dump = match machine.is_live() {
-        true => netlink::dump().map_err(|source| GroupError::Kernel {
+    let dump = if machine.is_live() {
+        netlink::dump().map_err(|source| GroupError::Kernel {
             what: "links and addresses",
             source,
-        })?,
-        false => from_files(machine, &inet6),
+        })?
+    } else {
+        from_files(machine, &inet6)
     };
     let mut interfaces = interfaces(&dump, &inet6);
     for interface in &mut interfaces {

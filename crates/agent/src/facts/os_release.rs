@@ -26,18 +26,20 @@ impl OsRelease {
     /// Returns the id. All openSUSE variants share one.
     pub(super) fn id(&self) -> Option<String> {
         let id = self.get("id")?.to_lowercase();
-        Some(match id.contains("opensuse") {
-            true => "opensuse".to_owned(),
-            false => id,
+        Some(if id.contains("opensuse") {
+            "opensuse".to_owned()
+        } else {
+            id
         })
     }
 
     /// Returns the version, with at least one dot.
     pub(super) fn version(&self) -> Option<String> {
         let version = self.get("version_id")?;
-        Some(match version.contains('.') {
-            true => version.to_owned(),
-            false => format!("{version}.0"),
+        Some(if version.contains('.') {
+            version.to_owned()
+        } else {
+            format!("{version}.0")
         })
     }
 

@@ -35,9 +35,10 @@ pub(super) fn collect(machine: &Machine, _: &mut Vec<FactWarning>) -> Result<Fac
         }
     }
     add_mounts(machine, &mut partitions);
-    Ok(match partitions.is_empty() {
-        true => Facts::new(),
-        false => single("partitions", Value::Object(partitions)),
+    Ok(if partitions.is_empty() {
+        Facts::new()
+    } else {
+        single("partitions", Value::Object(partitions))
     })
 }
 

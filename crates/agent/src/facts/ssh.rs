@@ -40,14 +40,15 @@ pub(super) fn collect(
                 }
                 None => warnings.push(FactWarning::in_group(
                     "ssh",
-                    format!("{path} does not hold a public key of a known kind"),
+                    format!("{path} does not contain a public key of a known type"),
                 )),
             }
         }
     }
-    Ok(match keys.is_empty() {
-        true => Facts::new(),
-        false => single("ssh", Value::Object(keys)),
+    Ok(if keys.is_empty() {
+        Facts::new()
+    } else {
+        single("ssh", Value::Object(keys))
     })
 }
 
@@ -95,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_is_refused() {
+    fn an_invalid_key_is_refused() {
         for text in ["", "ssh-rsa", "ssh-rsa ???", "ssh-new AAAA"] {
             assert_eq!(parse(text), None, "{text}");
         }

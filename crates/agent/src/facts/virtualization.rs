@@ -22,7 +22,7 @@ const PHYSICAL: [&str; 6] = [
 ];
 
 pub(super) fn collect(machine: &Machine, _: &mut Vec<FactWarning>) -> Result<Facts, GroupError> {
-    let signs = Signs::read(machine);
+    let signs = HypervisorSigns::read(machine);
     let kind = signs.kind();
     let mut facts = single("is_virtual", !PHYSICAL.contains(&kind));
     let hypervisors = signs.hypervisors(kind);
@@ -111,7 +111,7 @@ fn container_from(
 
 /// All the signs that can reveal a hypervisor.
 #[derive(Default)]
-struct Signs {
+struct HypervisorSigns {
     container: Option<Container>,
     bios_vendor: String,
     manufacturer: String,
@@ -128,7 +128,7 @@ struct Signs {
     xen_guest: bool,
 }
 
-impl Signs {
+impl HypervisorSigns {
     fn read(machine: &Machine) -> Self {
         let dmi = |name: &str| dmi::field(machine, name).unwrap_or_default();
         let status = machine.optional("/proc/self/status").unwrap_or_default();
@@ -144,9 +144,10 @@ impl Signs {
             bios_vendor: dmi("bios_vendor"),
             manufacturer: dmi("sys_vendor"),
             product: dmi("product_name"),
-            leaf: match machine.is_live() {
-                true => hypervisor_leaf(machine),
-                false => String::new(),
+            leaf: if machine.is_live() {
+                hypervisor_leaf(machine)
+            } else {
+                String::new()
             },
             pci: pci.collect(),
             device_tree: machine
@@ -202,9 +203,10 @@ impl Signs {
     }
 
     fn xen_kind(&self) -> &'static str {
-        match self.product.contains("HVM domU") || self.leaf == "XenVMMXenVMM" {
-            true => "xenhvm",
-            false => "xenu",
+        if self.product.contains("HVM domU") || self.leaf == "XenVMMXenVMM" {
+            "xenhvm"
+        } else {
+            "xenu"
         }
     }
 
@@ -319,18 +321,18 @@ mod tests {
     use super::*;
     use expect_test::{Expect, expect};
 
-    fn check(signs: Signs, expect: Expect) {
+    fn check(signs: HypervisorSigns, expect: Expect) {
         let kind = signs.kind();
         let hypervisors = Value::Object(signs.hypervisors(kind));
         expect.assert_eq(&format!("{kind} {hypervisors}"));
     }
 
-    fn dmi(bios: &str, manufacturer: &str, product: &str) -> Signs {
-        Signs {
+    fn dmi(bios: &str, manufacturer: &str, product: &str) -> HypervisorSigns {
+        HypervisorSigns {
             bios_vendor: bios.to_owned(),
             manufacturer: manufacturer.to_owned(),
             product: product.to_owned(),
-            ..Signs::default()
+            ..HypervisorSigns::default()
         }
     }
 
@@ -368,39 +370,39 @@ mod tests {
 
     #[test]
     fn the_processor_and_the_bus_give_hypervisors_away() {
-        let leaf = |leaf: &str| Signs {
+        let leaf = |leaf: &str| HypervisorSigns {
             leaf: leaf.to_owned(),
-            ..Signs::default()
+            ..HypervisorSigns::default()
         };
         check(leaf("KVMKVMKVM"), expect![[r#"kvm {"kvm":{}}"#]]);
         check(
             leaf("XenVMMXenVMM"),
             expect![[r#"xenhvm {"xen":{"context":"hvm","privileged":false}}"#]],
         );
-        let virtio = Signs {
+        let virtio = HypervisorSigns {
             pci: vec!["0x8086".to_owned(), "0x1af4".to_owned()],
-            ..Signs::default()
+            ..HypervisorSigns::default()
         };
         check(virtio, expect![[r#"kvm {"kvm":{}}"#]]);
     }
 
     #[test]
     fn hosts_of_guests_are_not_virtual() {
-        let xen = Signs {
+        let xen = HypervisorSigns {
             xen_host: true,
             xen_guest: true,
-            ..Signs::default()
+            ..HypervisorSigns::default()
         };
         assert!(PHYSICAL.contains(&xen.kind()));
-        let openvz = Signs {
+        let openvz = HypervisorSigns {
             openvz: Some(0),
-            ..Signs::default()
+            ..HypervisorSigns::default()
         };
         assert!(PHYSICAL.contains(&openvz.kind()));
     }
 
     #[test]
-    fn containers_are_told_apart() {
+    fn container_runtimes_are_distinguished() {
         let check = |cgroup: &str, environ: &str, mounts: &str, podman, expect: Expect| {
             let found = container_from(cgroup, environ, mounts, podman, Some("m1".to_owned()));
             let said = found.map_or("none".to_owned(), |c| format!("{} {}", c.kind, c.details));

@@ -32,13 +32,13 @@ const PACE: Duration = Duration::from_secs(1);
 
 /// The reason why a server did not accept a batch.
 #[derive(Debug, thiserror::Error)]
-pub enum NotTaken {
+pub enum DeliveryError {
     /// The server lacks earlier events.
-    #[error("the server wants event {wanted} first")]
+    #[error("the server expects event {wanted} first")]
     Gap { wanted: u64 },
-    #[error("the batch is larger than the server takes")]
+    #[error("the batch exceeds the server's limit")]
     TooLarge,
-    #[error("the server does not understand it: {0}")]
+    #[error("the server cannot parse it: {0}")]
     NotUnderstood(String),
     /// It is unknown whether the server accepted the batch.
     #[error("{0}")]
@@ -48,7 +48,11 @@ pub enum NotTaken {
 /// The destination of reports.
 #[async_trait]
 pub trait ReportsTo: Send + Sync {
-    async fn post(&self, run: NodeRunId, batch: ReportBatch) -> Result<ReportReceipt, NotTaken>;
+    async fn post(
+        &self,
+        run: NodeRunId,
+        batch: ReportBatch,
+    ) -> Result<ReportReceipt, DeliveryError>;
 
     /// Returns the time to wait after this many failures in a row.
     fn wait(&self, back_off: BackOff, failures: u32) -> Duration {
@@ -63,26 +67,30 @@ pub trait ReportsTo: Send + Sync {
 }
 
 /// Delivers reports to one of this node's servers.
-pub(crate) struct ToServers {
+pub(crate) struct ReportDelivery {
     pub(crate) node: NodeName,
     pub(crate) client: Client,
 }
 
 #[async_trait]
-impl ReportsTo for ToServers {
-    async fn post(&self, run: NodeRunId, batch: ReportBatch) -> Result<ReportReceipt, NotTaken> {
+impl ReportsTo for ReportDelivery {
+    async fn post(
+        &self,
+        run: NodeRunId,
+        batch: ReportBatch,
+    ) -> Result<ReportReceipt, DeliveryError> {
         let at = AddReportEvents.at((&self.node, &run));
         let sent = self.client.call_with(at, &batch).await;
         sent.map_err(not_taken)
     }
 }
 
-fn not_taken(error: ClientError) -> NotTaken {
+fn not_taken(error: ClientError) -> DeliveryError {
     match (error.wanted(), error.status()) {
-        (Some(wanted), _) => NotTaken::Gap { wanted },
-        (None, Some(413)) => NotTaken::TooLarge,
-        (None, Some(400)) => NotTaken::NotUnderstood(error.to_string()),
-        (None, _) => NotTaken::Away(error.to_string()),
+        (Some(wanted), _) => DeliveryError::Gap { wanted },
+        (None, Some(413)) => DeliveryError::TooLarge,
+        (None, Some(400)) => DeliveryError::NotUnderstood(error.to_string()),
+        (None, _) => DeliveryError::Away(error.to_string()),
     }
 }
 
@@ -124,16 +132,16 @@ pub(crate) async fn deliver(
             sent = send(to, spool, batch) => sent,
         };
         let wait = match sent {
-            Ok(Sent::Taken) => {
+            Ok(SendOutcome::Taken) => {
                 (failures, most) = (0, MOST);
                 continue;
             }
-            Ok(Sent::TooLarge { events }) => {
+            Ok(SendOutcome::TooLarge { events }) => {
                 most = (events / 2).max(1);
                 continue;
             }
             Err(error) => {
-                tracing::warn!(error = %error, "reports wait on this node; trying again");
+                tracing::warn!(error = %error, "cannot deliver reports; retrying");
                 failures += 1;
                 to.wait(back_off, failures - 1)
             }
@@ -146,7 +154,7 @@ pub(crate) async fn deliver(
     }
 }
 
-enum Sent {
+enum SendOutcome {
     Taken,
     /// The batch must be split.
     TooLarge {
@@ -154,7 +162,11 @@ enum Sent {
     },
 }
 
-async fn send(to: &dyn ReportsTo, spool: &Spool, batch: Batch) -> Result<Sent, NotTaken> {
+async fn send(
+    to: &dyn ReportsTo,
+    spool: &Spool,
+    batch: Batch,
+) -> Result<SendOutcome, DeliveryError> {
     let Batch {
         run, events, file, ..
     } = batch;
@@ -163,7 +175,7 @@ async fn send(to: &dyn ReportsTo, spool: &Spool, batch: Batch) -> Result<Sent, N
     if let Some(file) = file
         && !to.sync(file).await
     {
-        tracing::debug!(%run, "events are sent that the disk does not hold");
+        tracing::debug!(%run, "sending events that are not stored on disk");
     }
     let first = events.first().map(|event| event.number);
     let count = events.len();
@@ -175,27 +187,27 @@ async fn send(to: &dyn ReportsTo, spool: &Spool, batch: Batch) -> Result<Sent, N
                 let receipt = to.post(run, in_one(vec![end])).await?;
                 spool.acknowledge(run, receipt);
             }
-            Ok(Sent::Taken)
+            Ok(SendOutcome::Taken)
         }
-        Err(NotTaken::Gap { wanted }) => {
-            tracing::info!(%run, next = wanted, "the server wants earlier events of a run");
+        Err(DeliveryError::Gap { wanted }) => {
+            tracing::info!(%run, next = wanted, "the server expects earlier events of a run");
             let receipt = ReportReceipt {
                 next: wanted,
                 finished: false,
             };
             spool.acknowledge(run, receipt);
-            Ok(Sent::Taken)
+            Ok(SendOutcome::Taken)
         }
-        Err(NotTaken::TooLarge) => {
+        Err(DeliveryError::TooLarge) => {
             if let (1, Some(number)) = (count, first) {
-                spool.omit(run, number, "it was larger than the server takes");
+                spool.omit(run, number, "it exceeded the server's limit");
             }
-            Ok(Sent::TooLarge { events: count })
+            Ok(SendOutcome::TooLarge { events: count })
         }
-        Err(NotTaken::NotUnderstood(error)) => {
-            tracing::error!(%run, error, "the server does not understand a report; it is set aside");
+        Err(DeliveryError::NotUnderstood(error)) => {
+            tracing::error!(%run, error, "the server cannot parse a report; setting it aside");
             spool.set_aside(run);
-            Ok(Sent::Taken)
+            Ok(SendOutcome::Taken)
         }
         Err(error) => Err(error),
     }

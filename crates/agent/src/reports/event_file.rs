@@ -102,12 +102,12 @@ impl EventFile {
         };
         self.note(&event);
         if !is_essential(&event.event) && (room == 0 || self.tail.len() >= most_in_memory) {
-            self.omit(event.number, "there was no room for it on the node");
+            self.omit(event.number, "not enough space on the node");
             return;
         }
         let beyond = self.tail.len() >= most_in_memory && !is_kept_always(&event.event);
         if beyond {
-            self.omit(event.number, "there was no room for it on the node");
+            self.omit(event.number, "not enough space on the node");
             return;
         }
         self.tail.push_back(event);
@@ -121,7 +121,7 @@ impl EventFile {
             line.push(b'\n');
             if let Err(error) = self.write(&line) {
                 if !std::mem::replace(&mut self.warned, true) {
-                    tracing::warn!(run = %self.run, error = %error, "events stay in memory: the spool cannot be written");
+                    tracing::warn!(run = %self.run, error = %error, "cannot write the spool; keeping events in memory");
                 }
                 return;
             }
@@ -282,7 +282,7 @@ impl EventFile {
             number: first.number + 1,
             event: ReportEvent::Omitted(OmittedEvents {
                 count: between,
-                reason: "the node's spool was full; only the summary was kept".to_owned(),
+                reason: "the node's spool was full; only the summary was stored".to_owned(),
             }),
         };
         let kept = [Some(first), (between > 0).then_some(omitted), Some(end)];
@@ -306,7 +306,7 @@ impl EventFile {
         if let Err(error) = std::fs::remove_file(&self.path)
             && error.kind() != io::ErrorKind::NotFound
         {
-            tracing::warn!(path = %self.path.display(), error = %error, "a delivered report cannot be removed");
+            tracing::warn!(path = %self.path.display(), error = %error, "cannot remove a delivered report");
         }
     }
 

@@ -13,8 +13,8 @@ mod event_file;
 mod recorder;
 mod spool;
 
-pub use deliver::{NotTaken, ReportsTo};
-pub(crate) use deliver::{ToServers, deliver};
+pub use deliver::{DeliveryError, ReportsTo};
+pub(crate) use deliver::{ReportDelivery, deliver};
 pub use recorder::Recorder;
 pub(crate) use recorder::shortened;
 pub(crate) use spool::Spool;

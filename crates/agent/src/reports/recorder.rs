@@ -77,7 +77,7 @@ impl Recorder {
             corrective: counts.corrective,
         }));
         if let Err(error) = self.spool.sync(self.run) {
-            tracing::warn!(run = %self.run, error = %error, "the report is in memory only until a server has it");
+            tracing::warn!(run = %self.run, error = %error, "cannot write the spool; the report is in memory until a server has it");
         }
     }
 
@@ -96,5 +96,5 @@ pub(crate) fn shortened(text: &str, longest: usize) -> String {
     while !text.is_char_boundary(end) {
         end -= 1;
     }
-    format!("{}… ({} bytes in all)", &text[..end], text.len())
+    format!("{}… ({} bytes in total)", &text[..end], text.len())
 }

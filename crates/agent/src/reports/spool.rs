@@ -128,7 +128,7 @@ impl Spool {
     }
 
     /// Returns the machine's clock time.
-    pub(super) fn now(&self) -> Timestamp {
+    pub(crate) fn now(&self) -> Timestamp {
         (self.clock)()
     }
 
@@ -146,7 +146,7 @@ impl Spool {
                 level: "warning".to_owned(),
                 source: None,
                 message: format!(
-                    "the spool was full for so long that the reports of {dropped} earlier runs are lost"
+                    "the spool was full; the reports of {dropped} earlier runs are lost"
                 ),
             }));
         }
@@ -221,9 +221,9 @@ impl Spool {
             let Some(file) = runs.files.get_mut(key).filter(|file| !file.compacted) else {
                 continue;
             };
-            tracing::warn!(run = %file.run, "the spool is full: only the summary of a run is kept");
+            tracing::warn!(run = %file.run, "the spool is full: storing only the summary of a run");
             if let Err(error) = file.compact() {
-                tracing::warn!(run = %file.run, error = %error, "a report cannot be compacted");
+                tracing::warn!(run = %file.run, error = %error, "cannot compact a report");
             }
         }
         for key in &candidates {
@@ -248,7 +248,7 @@ impl Spool {
             .unwrap_or(0);
         let text = (before + 1).to_string();
         if let Err(error) = bunraku_files::replace(&self.dropped_path(), text.as_bytes(), 0o600) {
-            tracing::error!(error = %error, "cannot write down how many reports were lost");
+            tracing::error!(error = %error, "cannot store the number of lost reports");
         }
     }
 
@@ -278,7 +278,7 @@ impl Spool {
                     });
                 }
                 Err(error) => {
-                    tracing::error!(run = %file.run, error = %error, "a spooled report cannot be read and is set aside");
+                    tracing::error!(run = %file.run, error = %error, "cannot read a spooled report; setting it aside");
                     let aside = self.directory.join(format!("{}.damaged", file.run));
                     let path = self.directory.join(format!("{}.events", file.run));
                     let _ = std::fs::rename(path, aside);
@@ -318,7 +318,7 @@ impl Spool {
         if let Some(file) = runs.file(run)
             && let Err(error) = file.replace_unsent(number, reason)
         {
-            tracing::error!(%run, number, error = %error, "an event cannot be left out");
+            tracing::error!(%run, number, error = %error, "cannot drop an event");
         }
     }
 

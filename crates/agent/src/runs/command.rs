@@ -11,7 +11,7 @@ use bunraku_process::{Child, describe};
 use bunraku_wire::api::{RunEnding, RunMode};
 use tokio_util::sync::CancellationToken;
 
-use super::method::{NotStarted, PreparedRun, RunDescription, RunEnd, RunMethod, RunOrder};
+use super::method::{PreparedRun, RunDescription, RunEnd, RunMethod, RunOrder, RunStartError};
 use super::process;
 use crate::reports::Recorder;
 
@@ -49,14 +49,14 @@ impl RunMethod for CommandMethod {
         "command"
     }
 
-    async fn prepare(&self, order: &RunOrder) -> Result<Box<dyn PreparedRun>, NotStarted> {
+    async fn prepare(&self, order: &RunOrder) -> Result<Box<dyn PreparedRun>, RunStartError> {
         let command = match order.mode {
             RunMode::Enforce => Some(&self.options.command),
             RunMode::Noop => self.options.noop_command.as_ref(),
         };
         let Some(command) = command.filter(|command| !command.is_empty()) else {
-            return Err(NotStarted::new(
-                "a noop run was asked for, and no command for noop runs is configured",
+            return Err(RunStartError::new(
+                "a noop run was requested, but `run_noop_command` is not set",
             ));
         };
         Ok(Box::new(PreparedCommand {
@@ -110,7 +110,7 @@ impl PreparedCommand {
             };
         }
         let how = match status {
-            Ok(status) => format!("`{}` ended with {}", self.command[0], describe(status)),
+            Ok(status) => format!("`{}` exited with {}", self.command[0], describe(status)),
             Err(error) => format!("cannot wait for `{}`: {error}", self.command[0]),
         };
         RunEnd {

@@ -6,22 +6,23 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bunraku_engine::{
-    ApplyLock, Cancellation, CarryOut, LockOwner, Mode, OtherNodes, Plan, PlanOptions, Registry,
-    RunEnd as Early, Summary, carry_out,
+    ApplyLock, ApplyOptions, Cancellation, CatalogPlan, LockOwner, OrderingMode, OtherNodeOutputs,
+    PlanError, Registry, RunEnd as Early, RunNeeds, Summary, UnknownType, apply_plan,
 };
-use bunraku_model::{Catalog, NodeName};
+use bunraku_model::NodeName;
 use bunraku_wire::api::{RunEnding, RunMode};
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
 use super::event::ReportSink;
-use super::method::{NotStarted, PreparedRun, RunDescription, RunEnd, RunMethod, RunOrder};
+use super::method::{PreparedRun, RunDescription, RunEnd, RunMethod, RunOrder, RunStartError};
 use super::modules::PinnedPackages;
-use super::released::{Released, released};
-use crate::CollectFacts;
-use crate::catalogs::{CachedSources, CatalogOptions, Catalogs, KnownTarget};
+use super::released::{ReleasedCatalog, released};
+use crate::catalogs::{CachedSources, CachedTarget, CatalogOptions, Catalogs};
 use crate::coordination::{CueTransport, RunCues, ServerCoordinator};
+use crate::plugins::Plugins;
 use crate::reports::Recorder;
+use crate::{CollectFacts, ModuleFacts};
 
 /// The options of the engine on this node.
 #[derive(Clone, Debug)]
@@ -30,6 +31,8 @@ pub struct EngineOptions {
     pub state_directory: PathBuf,
     /// The root directory of the managed machine, if it is not `/`.
     pub root: Option<PathBuf>,
+    /// The ordering mode of every run. It overrides the one that a catalog asks for.
+    pub order: Option<OrderingMode>,
     /// The time to wait for a user's `bunraku apply` to finish.
     pub lock_wait: Duration,
     /// The directory of keys whose modules may run here (`*.pub`), and of the list of revoked keys.
@@ -43,20 +46,21 @@ pub struct EngineOptions {
 pub(crate) struct EngineMethod {
     pub(crate) catalogs: Catalogs,
     pub(crate) collect_facts: CollectFacts,
+    pub(crate) plugins: Plugins,
     pub(crate) options: EngineOptions,
     /// The name that this node acts under.
     pub(crate) node: NodeName,
 }
 
 struct PreparedCatalog {
-    plan: Plan,
+    plan: CatalogPlan,
     sink: Box<dyn FnOnce(Arc<Recorder>) -> ReportSink + Send>,
     sources: CachedSources,
-    facts: Option<CollectFacts>,
-    known: KnownTarget,
+    facts: Option<(CollectFacts, ModuleFacts)>,
+    known: CachedTarget,
     mode: RunMode,
     options: EngineOptions,
-    other_nodes: OtherNodes,
+    other_nodes: OtherNodeOutputs,
     coordinator: ServerCoordinator,
 }
 
@@ -66,8 +70,8 @@ impl RunMethod for EngineMethod {
         "engine"
     }
 
-    async fn prepare(&self, order: &RunOrder) -> Result<Box<dyn PreparedRun>, NotStarted> {
-        let Released {
+    async fn prepare(&self, order: &RunOrder) -> Result<Box<dyn PreparedRun>, RunStartError> {
+        let ReleasedCatalog {
             known,
             catalog,
             mode,
@@ -80,16 +84,20 @@ impl RunMethod for EngineMethod {
         let mut registry = Registry::standard();
         let coordinator = self.coordinator(order);
         let tags = order.tags.clone();
+        let modules = self.plugins.last_facts();
         let planned = tokio::task::spawn_blocking(move || {
             if let Some(packages) = packages {
                 // Only a run that may change things records versions.
                 let remember = mode == RunMode::Enforce;
                 packages.add_to(&mut registry, &catalog, &options, remember)?;
             }
-            let plan = (plan(&catalog, &registry)?.only_tagged(&catalog, &tags))
-                .map_err(|error| NotStarted::because("nothing can be chosen by tag", &error))?;
+            let needs = RunNeeds::of(&catalog, options.order);
+            let plan = CatalogPlan::new(&catalog, &registry, needs.plan_options())
+                .map_err(|error| not_planned(&error))?;
+            let plan = (plan.only_tagged(&catalog, &tags))
+                .map_err(|error| RunStartError::because("invalid tag", &error))?;
             let sources = CachedSources::new(node_cache, &catalog);
-            let facts = wants_facts(&catalog).then_some(collect);
+            let facts = needs.facts.then_some((collect, modules));
             let sink = Box::new(move |recorder| ReportSink::new(recorder, &catalog));
             Ok(PreparedCatalog {
                 plan,
@@ -105,10 +113,7 @@ impl RunMethod for EngineMethod {
         });
         match planned.await {
             Ok(prepared) => prepared.map(|prepared| Box::new(prepared) as Box<dyn PreparedRun>),
-            Err(error) => Err(NotStarted::because(
-                "the catalog could not be planned",
-                &error,
-            )),
+            Err(error) => Err(RunStartError::because("cannot plan the catalog", &error)),
         }
     }
 }
@@ -126,27 +131,24 @@ impl EngineMethod {
     }
 }
 
-fn plan(catalog: &Catalog, registry: &Registry) -> Result<Plan, NotStarted> {
-    // States are applied in the order of their files, as in Salt.
-    let states = (catalog.resources.iter()).any(|resource| resource.state.is_some());
-    let mode = if states {
-        Mode::Ansible
-    } else {
-        Mode::default()
-    };
-    Plan::new(
-        catalog,
-        registry,
-        PlanOptions {
-            mode,
-            threads: std::thread::available_parallelism().map_or(1, usize::from),
-        },
-    )
-    .map_err(|error| NotStarted::because("the catalog has problems", &error))
+/// Says why a catalog cannot be planned.
+fn not_planned(error: &PlanError) -> RunStartError {
+    match error.unknown_types().as_slice() {
+        [] => RunStartError::because("the catalog has problems", error),
+        unknown => RunStartError::new(unknown_types(unknown)),
+    }
 }
 
-fn wants_facts(catalog: &Catalog) -> bool {
-    (catalog.resources.iter()).any(|resource| resource.parameters.contains_key("template"))
+/// Says which types are unknown, once per type, and what to do.
+fn unknown_types(unknown: &[UnknownType]) -> String {
+    let list: Vec<String> = unknown.iter().map(UnknownType::to_string).collect();
+    format!(
+        "nothing was applied: the engine does not know the resource {} {}. Set `run_method = \
+         \"puppet\"` under [agent] and `released = true` under [agent.puppet] on this node, so \
+         that its Puppet applies the catalog",
+        if unknown.len() == 1 { "type" } else { "types" },
+        list.join(", ")
+    )
 }
 
 #[async_trait]
@@ -176,7 +178,7 @@ impl PreparedRun for PreparedCatalog {
         };
         let cancellation = match Cancellation::new() {
             Ok(cancellation) => cancellation,
-            Err(error) => return failed(format!("the run could not be set up: {error}")),
+            Err(error) => return failed(format!("cannot set up the run: {error}")),
         };
         let cancel = cancellation.clone();
         let mut work = tokio::task::spawn_blocking(move || self.work(recorder, cancellation));
@@ -187,7 +189,7 @@ impl PreparedRun for PreparedCatalog {
                 work.await
             }
         };
-        ended.unwrap_or_else(|error| failed(format!("the run broke: {error}")))
+        ended.unwrap_or_else(|error| failed(format!("the run failed: {error}")))
     }
 }
 
@@ -196,9 +198,10 @@ impl PreparedCatalog {
     fn work(self, recorder: Arc<Recorder>, cancellation: Cancellation) -> RunEnd {
         let noop = self.mode == RunMode::Noop;
         // A noop run changes nothing, so it does not have to wait for other runs.
-        let _lock = match noop {
-            true => None,
-            false => match take_lock(&self.options) {
+        let _lock = if noop {
+            None
+        } else {
+            match take_lock(&self.options) {
                 Ok(lock) => Some(lock),
                 Err(message) => {
                     return RunEnd {
@@ -207,27 +210,27 @@ impl PreparedCatalog {
                         failure: None,
                     };
                 }
-            },
+            }
         };
         let facts: Map<String, Value> = match &self.facts {
-            Some(collect) => collect().into_map(),
+            Some((collect, modules)) => collect(modules).into_map(),
             None => Map::new(),
         };
         let sink = (self.sink)(recorder);
-        let how = CarryOut {
+        let how = ApplyOptions {
             noop,
             root: self.options.root.clone(),
             sources: Arc::new(self.sources),
             facts: Arc::new(facts),
             other_nodes: Arc::new(self.other_nodes),
             coordinator: Arc::new(self.coordinator),
-            ..CarryOut::new(&self.options.state_directory, cancellation, &sink)
+            ..ApplyOptions::new(&self.options.state_directory, cancellation, &sink)
         };
-        match carry_out(&self.plan, how) {
+        match apply_plan(&self.plan, how) {
             Ok(summary) => end_of(&summary),
             Err(error) => RunEnd {
                 ending: RunEnding::Failed,
-                message: Some(NotStarted::because("the run was not recorded", &error).message),
+                message: Some(RunStartError::because("the run was not recorded", &error).message),
                 failure: None,
             },
         }
@@ -242,7 +245,7 @@ fn take_lock(options: &EngineOptions) -> Result<ApplyLock, String> {
         since: jiff::Timestamp::now().strftime("%FT%TZ").to_string(),
     };
     ApplyLock::take(&options.state_directory, &owner, options.lock_wait)
-        .map_err(|error| NotStarted::because("nothing was changed", &error).message)
+        .map_err(|error| RunStartError::because("nothing was changed", &error).message)
 }
 
 fn end_of(summary: &Summary) -> RunEnd {
@@ -252,9 +255,10 @@ fn end_of(summary: &Summary) -> RunEnd {
         Some(Early::FailHard(reference)) => Some(format!("{reference} failed and ended the run")),
     };
     RunEnd {
-        ending: match summary.succeeded() {
-            true => RunEnding::Succeeded,
-            false => RunEnding::Failed,
+        ending: if summary.succeeded() {
+            RunEnding::Succeeded
+        } else {
+            RunEnding::Failed
         },
         message,
         failure: None,

@@ -3,7 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use bunraku_engine::{Change, Event, EventSink, Finished, Outcome, Reason, Shown, Status, Stream};
+use bunraku_engine::{
+    Change, DisplayValue, Event, EventSink, FailedAttempt, Reason, ResourceOutcome, ResourceResult,
+    Status, Stream,
+};
 use bunraku_model::Catalog;
 use bunraku_model::catalog::ResourceReference;
 use bunraku_wire::api::{EventStatus, PropertyChange, ReportEvent, ResourceEvent};
@@ -37,7 +40,7 @@ impl ReportSink {
         }
     }
 
-    fn resource(&self, finished: &Finished) -> ResourceEvent {
+    fn resource(&self, finished: &ResourceResult) -> ResourceEvent {
         let outcome = &finished.outcome;
         let register = self.registers.get(&*finished.reference).cloned();
         // Only requested outputs are included: they can be large.
@@ -66,7 +69,7 @@ impl ReportSink {
 }
 
 impl EventSink for ReportSink {
-    fn tell(&self, event: Event<'_>) {
+    fn emit(&self, event: Event<'_>) {
         match event {
             Event::Begun { .. } | Event::Started { .. } => {}
             Event::Output {
@@ -80,13 +83,16 @@ impl EventSink for ReportSink {
                 };
                 self.recorder.log(level, Some(reference.to_string()), line);
             }
-            Event::Retrying {
+            Event::Retrying(FailedAttempt {
                 reference,
                 attempt,
                 wait,
                 why,
-            } => {
-                let text = format!("attempt {attempt} failed, the next is in {wait:?}: {why}");
+            }) => {
+                let text = format!(
+                    "attempt {attempt} failed, retrying in {:.0} s: {why}",
+                    wait.as_secs_f64()
+                );
                 let source = Some(reference.to_string());
                 self.recorder.log("warning", source, &text);
             }
@@ -99,13 +105,10 @@ impl EventSink for ReportSink {
 }
 
 /// Returns the outputs for the report, and the reason why other nodes do not get them.
-fn outputs(outcome: &Outcome) -> (Map<String, Value>, Option<String>) {
+fn outputs(outcome: &ResourceOutcome) -> (Map<String, Value>, Option<String>) {
     let mut outputs = outcome.outputs.clone();
     if outcome.secret_outputs {
-        return (
-            outputs,
-            Some("it is a secret, and stays on its node".to_owned()),
-        );
+        return (outputs, Some("it is a secret and is not sent".to_owned()));
     }
     let size = serde_json::to_string(&outputs).map_or(0, |text| text.len());
     if size <= LARGEST_OUTPUTS {
@@ -118,7 +121,7 @@ fn outputs(outcome: &Outcome) -> (Map<String, Value>, Option<String>) {
             *output = Value::from(shortened(&output.to_string(), LONGEST / 4));
         }
     }
-    let why = format!("it has {size} bytes, and at most {LARGEST_OUTPUTS} are passed on");
+    let why = format!("it has {size} bytes, which exceeds the limit of {LARGEST_OUTPUTS}");
     (outputs, Some(why))
 }
 
@@ -141,11 +144,11 @@ fn property_change(change: &Change) -> PropertyChange {
     }
 }
 
-fn shown(value: &Shown) -> Option<String> {
+fn shown(value: &DisplayValue) -> Option<String> {
     match value {
-        Shown::Absent => None,
-        Shown::Secret => Some("[secret]".to_owned()),
-        Shown::Value(Value::String(text)) => Some(shortened(text, LONGEST)),
-        Shown::Value(value) => Some(shortened(&value.to_string(), LONGEST)),
+        DisplayValue::Absent => None,
+        DisplayValue::Secret => Some("[secret]".to_owned()),
+        DisplayValue::Value(Value::String(text)) => Some(shortened(text, LONGEST)),
+        DisplayValue::Value(value) => Some(shortened(&value.to_string(), LONGEST)),
     }
 }

@@ -21,19 +21,19 @@ const LONGEST: Duration = Duration::from_secs(600);
 
 /// The part of a hold that is stored on disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct KeptHold {
+pub(crate) struct StoredHold {
     pub(crate) run: RunId,
     pub(crate) seconds: u64,
 }
 
 /// A hold with its deadline.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Held {
+pub(super) struct ActiveHold {
     run: RunId,
     until: Instant,
 }
 
-impl Held {
+impl ActiveHold {
     pub(super) fn from_now(run: RunId, seconds: u64) -> Self {
         Self {
             run,
@@ -46,15 +46,15 @@ impl Runs {
     /// Records which run has reserved this node, if any, as a server reports it.
     pub(crate) fn hold(&self, hold: Option<NodeHold>) {
         let before = self.held_by();
-        *self.held() = hold.map(|hold| Held::from_now(hold.run, hold.seconds));
-        let kept = hold.map(|NodeHold { run, seconds }| KeptHold { run, seconds });
+        *self.held() = hold.map(|hold| ActiveHold::from_now(hold.run, hold.seconds));
+        let kept = hold.map(|NodeHold { run, seconds }| StoredHold { run, seconds });
         self.file().change_anyway(|queue| queue.held = kept);
         match (before, hold) {
             (known, Some(hold)) if known != Some(hold.run) => {
-                tracing::info!(run = %hold.run, "a run has this node for itself: other runs wait");
+                tracing::info!(run = %hold.run, "an ordered run holds this node; other runs wait");
             }
             (Some(run), None) => {
-                tracing::info!(%run, "the run that had this node for itself is over");
+                tracing::info!(%run, "the ordered run released this node");
             }
             _ => {}
         }
@@ -75,8 +75,8 @@ impl Runs {
             Some(until) => {
                 tokio::time::sleep_until(until).await;
                 let run = self.held().take_if(|held| held.until <= Instant::now());
-                if let Some(Held { run, .. }) = run {
-                    tracing::warn!(%run, "nobody says any more that a run has this node: other runs go on");
+                if let Some(ActiveHold { run, .. }) = run {
+                    tracing::warn!(%run, "the hold of this node was not renewed; other runs continue");
                     self.file().change_anyway(|queue| queue.held = None);
                 }
             }

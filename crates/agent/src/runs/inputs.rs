@@ -3,7 +3,7 @@
 //! A missing output does not prevent the run from starting. The state that reads it fails with the
 //! reason, and the others continue.
 
-use bunraku_engine::OtherNodes;
+use bunraku_engine::OtherNodeOutputs;
 use bunraku_model::Catalog;
 use bunraku_wire::api::{Cause, Target};
 use bunraku_wire::endpoints::{Endpoint, InputsQuery, ListInputs};
@@ -16,8 +16,8 @@ pub(super) async fn inputs(
     target: &Target,
     catalog: &Catalog,
     causes: &[Cause],
-) -> OtherNodes {
-    let mut others = OtherNodes::default();
+) -> OtherNodeOutputs {
+    let mut others = OtherNodeOutputs::default();
     let reads = |resource: &bunraku_model::catalog::Resource| {
         resource.other.contains_key("reads_from_nodes")
     };
@@ -43,8 +43,8 @@ pub(super) async fn inputs(
             }
         }
         Err(error) => {
-            tracing::warn!(error = %error, "outputs of other nodes cannot be asked for");
-            others.give_nothing(format!("no server could be asked for it: {error}"));
+            tracing::warn!(error = %error, "cannot request outputs of other nodes");
+            others.give_nothing(format!("no server was reachable: {error}"));
         }
     }
     others

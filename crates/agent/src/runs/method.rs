@@ -76,14 +76,14 @@ pub struct RunEnd {
 /// The reason why a run did not start.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
-pub struct NotStarted {
+pub struct RunStartError {
     pub message: String,
     /// [`RunEnding::NotStarted`], unless a more specific ending applies.
     pub ending: RunEnding,
     pub failure: Option<RunFailure>,
 }
 
-impl NotStarted {
+impl RunStartError {
     pub fn new(message: impl Into<String>) -> Self {
         Self {
             message: message.into(),
@@ -115,7 +115,7 @@ pub trait RunMethod: Send + Sync {
         false
     }
 
-    async fn prepare(&self, order: &RunOrder) -> Result<Box<dyn PreparedRun>, NotStarted>;
+    async fn prepare(&self, order: &RunOrder) -> Result<Box<dyn PreparedRun>, RunStartError>;
 }
 
 /// A run that can start.

@@ -37,9 +37,9 @@ use uuid::Uuid;
 pub use command::{CommandMethod, CommandOptions};
 pub(crate) use engine::EngineMethod;
 pub use engine::EngineOptions;
-pub use method::{NotStarted, PreparedRun, RunDescription, RunEnd, RunMethod, RunOrder};
+pub use method::{PreparedRun, RunDescription, RunEnd, RunMethod, RunOrder, RunStartError};
 pub use puppet::{PuppetForm, PuppetMethod, PuppetOptions};
-pub(crate) use queue::{Found, QueuedRun, Refused, Submitted};
+pub(crate) use queue::{CancelOutcome, QueuedRun, SubmitOutcome, SubmitRefusal};
 pub use queue_file::QueueError;
 pub(crate) use queue_file::QueueFile;
 pub(crate) use tell::tell_servers;
@@ -78,8 +78,8 @@ struct Inner {
     spool: Arc<Spool>,
     methods: Methods,
     settings: RunSettings,
-    current: Mutex<Current>,
-    held: Mutex<Option<hold::Held>>,
+    current: Mutex<ActiveRun>,
+    held: Mutex<Option<hold::ActiveHold>>,
     /// Notifies the worker that a run was queued.
     queued: Notify,
     /// Notifies the task that reports to servers that something changed.
@@ -87,7 +87,7 @@ struct Inner {
 }
 
 /// The active run of this process.
-struct Current {
+struct ActiveRun {
     run: Option<(NodeRunId, CancellationToken)>,
     /// The reason why the run was cancelled.
     reason: Option<String>,
@@ -101,13 +101,13 @@ impl Runs {
         methods: Methods,
         settings: RunSettings,
     ) -> Self {
-        let current = Current {
+        let current = ActiveRun {
             run: None,
             reason: None,
-            since: Timestamp::now(),
+            since: spool.now(),
         };
         let kept = file.queue().held;
-        let held = kept.map(|kept| hold::Held::from_now(kept.run, kept.seconds));
+        let held = kept.map(|kept| hold::ActiveHold::from_now(kept.run, kept.seconds));
         Self {
             inner: Arc::new(Inner {
                 file: Mutex::new(file),
@@ -122,17 +122,22 @@ impl Runs {
         }
     }
 
+    /// Returns the machine's clock time.
+    fn now(&self) -> Timestamp {
+        self.inner.spool.now()
+    }
+
     /// Adds a request to the queue, durably. A disabled node refuses, and the report says so too.
-    pub(crate) fn submit(&self, request: RunRequest) -> Result<Submitted, Refused> {
-        let now = Timestamp::now();
+    pub(crate) fn submit(&self, request: RunRequest) -> Result<SubmitOutcome, SubmitRefusal> {
+        let now = self.now();
         let asked = request.clone();
         let submitted = match self.file().change(|queue| queue.submit(request, now)) {
             Ok(submitted) => submitted,
-            Err(error) => Err(Refused::NotKept(error.to_string())),
+            Err(error) => Err(SubmitRefusal::NotKept(error.to_string())),
         };
         match &submitted {
             Ok(_) => self.wake(),
-            Err(refused @ Refused::Disabled { .. }) if !self.inner.spool.knows(asked.id) => {
+            Err(refused @ SubmitRefusal::Disabled { .. }) if !self.inner.spool.knows(asked.id) => {
                 let run = QueuedRun::of(asked, now);
                 self.report_unstarted(&run, RunEnding::Disabled, refused.to_string());
             }
@@ -142,11 +147,11 @@ impl Runs {
     }
 
     /// Requests a run of the configured method, for a cause of this node.
-    pub(crate) fn ask(&self, cause: Cause) -> Result<Submitted, Refused> {
+    pub(crate) fn ask(&self, cause: Cause) -> Result<SubmitOutcome, SubmitRefusal> {
         if let Some(Administration::Disabled { by, reason, .. }) =
             &self.file().queue().administration
         {
-            return Err(Refused::Disabled {
+            return Err(SubmitRefusal::Disabled {
                 by: by.clone(),
                 reason: reason.clone(),
             });
@@ -158,13 +163,13 @@ impl Runs {
     }
 
     /// Removes a run from the queue, or stops it if it is active.
-    pub(crate) fn cancel(&self, run: NodeRunId, reason: &str) -> io::Result<Found> {
+    pub(crate) fn cancel(&self, run: NodeRunId, reason: &str) -> io::Result<CancelOutcome> {
         let found = self.file().change(|queue| queue.cancel(run))?;
         match &found {
-            Found::Pending(run) => {
+            CancelOutcome::Pending(run) => {
                 self.report_unstarted(run, RunEnding::Cancelled, reason.to_owned());
             }
-            Found::Running => {
+            CancelOutcome::Running => {
                 let mut current = self.current();
                 current.reason = Some(reason.to_owned());
                 if let Some((_, stop)) = current.run.as_ref().filter(|(at_work, _)| *at_work == run)
@@ -172,7 +177,7 @@ impl Runs {
                     stop.cancel();
                 }
             }
-            Found::Folded { .. } | Found::Nowhere => {}
+            CancelOutcome::Folded { .. } | CancelOutcome::Nowhere => {}
         }
         self.inner.changed.notify_one();
         Ok(found)
@@ -221,7 +226,7 @@ impl Runs {
         let settings = &self.inner.settings;
         match request.mode {
             Some(mode) => mode,
-            None if settings.noop || !settings.windows.are_open(Timestamp::now()) => RunMode::Noop,
+            None if settings.noop || !settings.windows.are_open(self.now()) => RunMode::Noop,
             None => RunMode::Enforce,
         }
     }
@@ -237,11 +242,11 @@ impl Runs {
         (self.inner.file.lock()).unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn held(&self) -> MutexGuard<'_, Option<hold::Held>> {
+    fn held(&self) -> MutexGuard<'_, Option<hold::ActiveHold>> {
         (self.inner.held.lock()).unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn current(&self) -> MutexGuard<'_, Current> {
+    fn current(&self) -> MutexGuard<'_, ActiveRun> {
         (self.inner.current.lock()).unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -9,13 +9,13 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use bunraku_engine::Registry;
-use bunraku_engine::modules::{Shelf, check_pins, read_trust};
+use bunraku_engine::modules::{ModuleStore, check_pins, read_trust};
 use bunraku_model::{Catalog, ContentId};
 use bunraku_wire::endpoints::ListRevokedModuleKeys;
 use serde_json::Value;
 
 use super::engine::EngineOptions;
-use super::method::NotStarted;
+use super::method::RunStartError;
 use crate::catalogs::{CatalogError, Catalogs};
 use bunraku_wire::api::Target;
 
@@ -35,11 +35,11 @@ impl PinnedPackages {
         catalogs: &Catalogs,
         target: &Target,
         catalog: &Catalog,
-    ) -> Result<Option<Self>, NotStarted> {
+    ) -> Result<Option<Self>, RunStartError> {
         let pins = match catalog.other.get("modules") {
             None | Some(Value::Null) => return Ok(None),
             Some(Value::Object(pins)) => pins,
-            Some(_) => return Err(NotStarted::new("the catalog's `modules` is not a map")),
+            Some(_) => return Err(RunStartError::new("the catalog's `modules` is not a map")),
         };
         let mut packages = Vec::with_capacity(pins.len());
         for (name, pin) in pins {
@@ -47,12 +47,12 @@ impl PinnedPackages {
             let known = (catalog.sources.get(&format!("{SCHEME}{name}")))
                 .is_some_and(|source| source.files().any(|file| Some(file.content) == id));
             let Some(id) = id.filter(|_| known) else {
-                return Err(NotStarted::new(format!(
-                    "the catalog pins the module `{name}` and does not say where it is"
+                return Err(RunStartError::new(format!(
+                    "the catalog pins the module `{name}` without its location"
                 )));
             };
             let package = package(catalogs, target, id).await.map_err(|error| {
-                NotStarted::because(&format!("the module `{name}` is not on this node"), &error)
+                RunStartError::because(&format!("the module `{name}` is not on this node"), &error)
             })?;
             packages.push((PathBuf::from(name), package));
         }
@@ -67,13 +67,14 @@ impl PinnedPackages {
         catalog: &Catalog,
         options: &EngineOptions,
         remember: bool,
-    ) -> Result<(), NotStarted> {
-        let refused = |error: &dyn std::error::Error| NotStarted::because("nothing was run", error);
+    ) -> Result<(), RunStartError> {
+        let refused =
+            |error: &dyn std::error::Error| RunStartError::because("nothing was run", error);
         let mut trust = read_trust(&options.module_keys).map_err(|error| refused(&error))?;
         for fingerprint in &self.revoked {
             trust.revoke(fingerprint).map_err(|error| refused(&error))?;
         }
-        let shelf = Shelf::new(&options.state_directory);
+        let shelf = ModuleStore::new(&options.state_directory);
         let modules =
             (shelf.admit(&self.packages, &trust, remember)).map_err(|error| refused(&error))?;
         check_pins(catalog, &modules).map_err(|error| refused(&error))?;
@@ -97,7 +98,7 @@ async fn package(
         match tokio::fs::read(&path).await {
             Ok(package) if ContentId::of(&package) == id => return Ok(package),
             Ok(_) => {
-                tracing::warn!(module = %id.short(), "a cached module is damaged, and fetched again");
+                tracing::warn!(module = %id.short(), "a cached module is corrupt; fetching it again");
                 let _ = tokio::fs::remove_file(&path).await;
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
@@ -124,12 +125,12 @@ async fn revoked(catalogs: &Catalogs) -> BTreeSet<String> {
             if known.len() > before {
                 let text = serde_json::to_vec(&known).expect("texts are plain data");
                 if let Err(error) = bunraku_files::replace(&path, &text, 0o600) {
-                    tracing::error!(error = %error, "revoked keys cannot be written down");
+                    tracing::error!(error = %error, "cannot store the revoked keys");
                 }
             }
         }
         Err(error) => {
-            tracing::warn!(error = %error, "no server tells which keys are revoked; what was told last counts");
+            tracing::warn!(error = %error, "cannot ask a server for revoked keys; using the last known list");
         }
     }
     known

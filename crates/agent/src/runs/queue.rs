@@ -12,7 +12,7 @@ use bunraku_wire::api::{Cause, QueueEntry, QueueReport, RunRequest};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::hold::KeptHold;
+use super::hold::StoredHold;
 
 /// The number of causes that a run remembers individually.
 const CAUSES_KEPT: usize = 50;
@@ -69,12 +69,12 @@ pub(crate) struct Queue {
     pub(crate) administration: Option<Administration>,
     /// The hold on this node, as a server last reported it.
     #[serde(default)]
-    pub(crate) held: Option<KeptHold>,
+    pub(crate) held: Option<StoredHold>,
 }
 
 /// The result of submitting a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Submitted {
+pub(crate) enum SubmitOutcome {
     Queued {
         behind: usize,
     },
@@ -87,18 +87,18 @@ pub(crate) enum Submitted {
 
 /// The reason why a request was refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub(crate) enum Refused {
-    #[error("{0} runs wait already")]
+pub(crate) enum SubmitRefusal {
+    #[error("{0} runs are already waiting")]
     Full(usize),
     #[error("the node is disabled by {by}: {reason}")]
     Disabled { by: String, reason: String },
-    #[error("the queue cannot be written: {0}")]
+    #[error("cannot write the queue: {0}")]
     NotKept(String),
 }
 
 /// The place where a cancelled run was found.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) enum Found {
+pub(crate) enum CancelOutcome {
     Pending(Box<QueuedRun>),
     Running,
     /// The run was folded into this one, which continues for the other requests.
@@ -114,12 +114,12 @@ impl Queue {
         &mut self,
         request: RunRequest,
         now: Timestamp,
-    ) -> Result<Submitted, Refused> {
+    ) -> Result<SubmitOutcome, SubmitRefusal> {
         if self.accepted.contains(&request.id) {
-            return Ok(Submitted::Known);
+            return Ok(SubmitOutcome::Known);
         }
         if let Some(Administration::Disabled { by, reason, .. }) = &self.administration {
-            return Err(Refused::Disabled {
+            return Err(SubmitRefusal::Disabled {
                 by: by.clone(),
                 reason: reason.clone(),
             });
@@ -132,15 +132,15 @@ impl Queue {
                 let waiting = &mut self.pending[index];
                 let into = waiting.request.id;
                 waiting.fold(request);
-                Submitted::Folded { into }
+                SubmitOutcome::Folded { into }
             }
             None if self.pending.len() >= MOST_PENDING => {
-                return Err(Refused::Full(self.pending.len()));
+                return Err(SubmitRefusal::Full(self.pending.len()));
             }
             None => {
                 let behind = self.pending.len() + usize::from(self.running.is_some());
                 self.pending.push_back(QueuedRun::of(request, now));
-                Submitted::Queued { behind }
+                SubmitOutcome::Queued { behind }
             }
         };
         self.accept(id);
@@ -210,23 +210,23 @@ impl Queue {
     }
 
     /// Removes a run if it is pending.
-    pub(crate) fn cancel(&mut self, id: NodeRunId) -> Found {
+    pub(crate) fn cancel(&mut self, id: NodeRunId) -> CancelOutcome {
         if let Some(index) = self.pending.iter().position(|run| run.request.id == id) {
             let run = self.pending.remove(index).expect("it was just found");
-            return Found::Pending(Box::new(run));
+            return CancelOutcome::Pending(Box::new(run));
         }
         if (self.running.as_ref()).is_some_and(|running| running.run.request.id == id) {
-            return Found::Running;
+            return CancelOutcome::Running;
         }
         let folded = self.pending.iter_mut().find(|run| run.also.contains(&id));
         match folded {
             Some(run) => {
                 run.also.retain(|also| *also != id);
-                Found::Folded {
+                CancelOutcome::Folded {
                     into: run.request.id,
                 }
             }
-            None => Found::Nowhere,
+            None => CancelOutcome::Nowhere,
         }
     }
 
@@ -252,9 +252,9 @@ impl Queue {
         };
         let taken = self.submit(request, now);
         let into = match taken {
-            Ok(Submitted::Queued { .. }) => id,
-            Ok(Submitted::Folded { into }) => into,
-            Ok(Submitted::Known) | Err(_) => return false,
+            Ok(SubmitOutcome::Queued { .. }) => id,
+            Ok(SubmitOutcome::Folded { into }) => into,
+            Ok(SubmitOutcome::Known) | Err(_) => return false,
         };
         if let Some(run) = self.pending.iter_mut().find(|run| run.request.id == into) {
             run.interruptions = run.interruptions.max(interruptions);

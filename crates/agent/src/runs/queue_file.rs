@@ -14,7 +14,7 @@ pub enum QueueError {
         #[source]
         source: io::Error,
     },
-    #[error("{} is damaged; move it away to go on: runs in it may be lost", path.display())]
+    #[error("{} is corrupt; move it away to continue (queued runs may then be lost)", path.display())]
     Damaged {
         path: PathBuf,
         #[source]

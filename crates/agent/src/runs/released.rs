@@ -3,12 +3,12 @@
 use bunraku_model::Catalog;
 use bunraku_wire::api::{RunMode, RunSubject};
 
-use super::method::{NotStarted, RunOrder};
-use crate::catalogs::{Catalogs, KnownTarget};
+use super::method::{RunOrder, RunStartError};
+use crate::catalogs::{CachedTarget, Catalogs};
 
 /// A released catalog that is complete on this node.
-pub(super) struct Released {
-    pub(super) known: KnownTarget,
+pub(super) struct ReleasedCatalog {
+    pub(super) known: CachedTarget,
     pub(super) catalog: Catalog,
     /// The mode, which is as strict as the order and the release.
     pub(super) mode: RunMode,
@@ -18,27 +18,28 @@ pub(super) struct Released {
 pub(super) async fn released(
     catalogs: &Catalogs,
     order: &RunOrder,
-) -> Result<Released, NotStarted> {
-    let known = (catalogs.newest().await)
-        .map_err(|error| NotStarted::because("there is no catalog", &error))?;
+) -> Result<ReleasedCatalog, RunStartError> {
+    let known =
+        (catalogs.newest().await).map_err(|error| RunStartError::because("no catalog", &error))?;
     if let RunSubject::Catalog { release, catalog } = &order.subject
         && *catalog != known.target.catalog
     {
-        return Err(NotStarted::new(format!(
-            "catalog {} of release {release} was asked for, and release {} gives this node {}",
+        return Err(RunStartError::new(format!(
+            "catalog {} of release {release} was requested, but release {} assigns {} to this node",
             catalog.0.short(),
             known.target.release,
             known.target.catalog.0.short()
         )));
     }
-    let catalog = (catalogs.complete(&known.target).await)
-        .map_err(|error| NotStarted::because("the released catalog is not on this node", &error))?;
+    let catalog = (catalogs.complete(&known.target).await).map_err(|error| {
+        RunStartError::because("the released catalog is not on this node", &error)
+    })?;
     let mode = match (known.target.mode, order.mode) {
         (RunMode::Enforce, RunMode::Enforce) => RunMode::Enforce,
         // A catalog that was delivered for noop only is never enforced.
         _ => RunMode::Noop,
     };
-    Ok(Released {
+    Ok(ReleasedCatalog {
         known,
         catalog,
         mode,

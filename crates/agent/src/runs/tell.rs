@@ -42,7 +42,7 @@ pub(crate) async fn tell_servers(shared: &Shared, shutdown: &CancellationToken) 
         failures = match told {
             Ok(()) => 0,
             Err(error) => {
-                tracing::warn!(error = %error, "cannot tell the server what the agent does");
+                tracing::warn!(error = %error, "cannot report the agent's activity to the server");
                 if error.is_passing() { failures + 1 } else { 0 }
             }
         };

@@ -39,9 +39,9 @@ impl RunMethod for ScriptedMethod {
         "scripted"
     }
 
-    async fn prepare(&self, order: &RunOrder) -> Result<Box<dyn PreparedRun>, NotStarted> {
+    async fn prepare(&self, order: &RunOrder) -> Result<Box<dyn PreparedRun>, RunStartError> {
         if order.tags.contains(&"impossible".to_owned()) {
-            return Err(NotStarted::new("it cannot be done"));
+            return Err(RunStartError::new("it cannot be done"));
         }
         Ok(Box::new(Script {
             order: order.clone(),
@@ -183,7 +183,7 @@ fn ordered(number: u128) -> RunRequest {
 }
 
 #[tokio::test]
-async fn one_run_at_a_time_and_triggers_meanwhile_become_one_more() {
+async fn one_run_at_a_time_and_triggers_meanwhile_become_one_further_run() {
     let mut bench = Bench::new();
     bench
         .runs
@@ -209,7 +209,7 @@ async fn one_run_at_a_time_and_triggers_meanwhile_become_one_more() {
 }
 
 #[tokio::test]
-async fn what_was_taken_survives_a_crash_and_what_was_at_work_is_reported_and_asked_again() {
+async fn accepted_runs_survive_a_crash_and_the_active_one_is_reported_and_requested_again() {
     let mut bench = Bench::new();
     bench.runs.submit(request(1, trigger("t"))).expect("taken");
     assert_eq!(bench.started().await.id, id(1));
@@ -228,9 +228,9 @@ async fn what_was_taken_survives_a_crash_and_what_was_at_work_is_reported_and_as
     // The commands are repeated, because their answers were lost.
     assert_eq!(
         bench.runs.submit(request(1, trigger("t"))),
-        Ok(Submitted::Known)
+        Ok(SubmitOutcome::Known)
     );
-    assert_eq!(bench.runs.submit(ordered(2)), Ok(Submitted::Known));
+    assert_eq!(bench.runs.submit(ordered(2)), Ok(SubmitOutcome::Known));
 }
 
 #[tokio::test]
@@ -246,7 +246,7 @@ async fn an_ordered_run_that_was_interrupted_is_reported_and_not_started_again()
 }
 
 #[tokio::test]
-async fn a_run_whose_report_was_delivered_before_the_crash_is_over() {
+async fn a_run_whose_report_was_delivered_before_the_crash_is_finished() {
     let mut bench = Bench::new();
     bench.runs.submit(request(1, trigger("t"))).expect("taken");
     bench.started().await;
@@ -263,7 +263,7 @@ async fn a_run_whose_report_was_delivered_before_the_crash_is_over() {
 }
 
 #[tokio::test]
-async fn a_shutdown_interrupts_the_run_and_the_next_life_goes_on() {
+async fn a_shutdown_interrupts_the_run_and_the_next_start_continues() {
     let mut bench = Bench::new();
     bench.runs.submit(request(1, trigger("t"))).expect("taken");
     bench.started().await;
@@ -286,7 +286,7 @@ async fn a_disabled_node_refuses_and_reports_it_also_after_a_restart() {
     let mut bench = Bench::on(directory);
     let refused = bench.runs.submit(ordered(1));
     assert!(
-        matches!(refused, Err(Refused::Disabled { .. })),
+        matches!(refused, Err(SubmitRefusal::Disabled { .. })),
         "{refused:?}"
     );
     let (_, end) = bench.report(id(1)).await;
@@ -303,7 +303,7 @@ async fn a_disabled_node_refuses_and_reports_it_also_after_a_restart() {
 }
 
 #[tokio::test]
-async fn what_waits_for_too_long_is_reported_as_expired_while_another_run_is_at_work() {
+async fn a_run_that_waits_too_long_is_reported_as_expired_during_another_run() {
     let mut bench = Bench::new();
     bench.runs.submit(ordered(1)).expect("taken");
     bench.started().await;
@@ -318,16 +318,16 @@ async fn what_waits_for_too_long_is_reported_as_expired_while_another_run_is_at_
 }
 
 #[tokio::test]
-async fn cancelling_ends_a_run_at_work_and_takes_out_one_that_waits() {
+async fn cancelling_ends_an_active_run_and_removes_a_waiting_one() {
     let mut bench = Bench::new();
     bench.runs.submit(ordered(1)).expect("taken");
     bench.runs.submit(ordered(2)).expect("taken");
     bench.started().await;
     let waiting = bench.runs.cancel(id(2), "not wanted").expect("written");
-    assert!(matches!(waiting, Found::Pending(_)));
+    assert!(matches!(waiting, CancelOutcome::Pending(_)));
     assert_eq!(
         bench.runs.cancel(id(1), "stop").expect("written"),
-        Found::Running
+        CancelOutcome::Running
     );
     for run in [id(1), id(2)] {
         assert_eq!(bench.report(run).await.1.ending, RunEnding::Cancelled);
@@ -407,7 +407,10 @@ async fn a_queue_that_cannot_be_written_takes_nothing() {
     let directory = bench.directory.path().to_owned();
     std::fs::remove_dir_all(&directory).expect("removed");
     let refused = bench.runs.submit(ordered(1));
-    assert!(matches!(refused, Err(Refused::NotKept(_))), "{refused:?}");
+    assert!(
+        matches!(refused, Err(SubmitRefusal::NotKept(_))),
+        "{refused:?}"
+    );
     assert!(bench.runs.report().pending.is_empty());
     assert!(bench.spool.unfinished().is_empty());
 }
@@ -442,7 +445,7 @@ async fn while_an_ordered_run_has_the_node_only_its_own_part_starts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hold_that_nobody_renews_runs_out_by_the_nodes_own_clock() {
+async fn a_hold_that_is_not_renewed_expires_by_the_nodes_own_clock() {
     let mut bench = Bench::new();
     bench.runs.hold(hold_for(60));
     bench.runs.ask(Cause::Schedule).expect("taken");

@@ -11,9 +11,9 @@ use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::method::{NotStarted, PreparedRun, RunDescription, RunEnd, RunMethod, RunOrder};
+use super::method::{PreparedRun, RunDescription, RunEnd, RunMethod, RunOrder, RunStartError};
 use super::queue::QueuedRun;
-use super::{Current, Runs};
+use super::{ActiveRun, Runs};
 use crate::reports::Recorder;
 
 /// The longest sleep. A clock may be set, so pending deadlines are checked this often, and only
@@ -21,7 +21,7 @@ use crate::reports::Recorder;
 const LONGEST_SLEEP: Duration = Duration::from_secs(30);
 
 /// The reason why a run is stopped before its end.
-enum Stopped {
+enum StopReason {
     TimedOut(Duration),
     Cancelled,
     ShutDown,
@@ -64,18 +64,18 @@ impl Runs {
 
     /// Settles the run that was active when an earlier process ended.
     fn recover(&self) {
-        let now = Timestamp::now();
+        let now = self.now();
         for (run, started, counts) in self.inner.spool.unfinished() {
-            tracing::warn!(%run, "a run was interrupted when the agent ended");
+            tracing::warn!(%run, "a run was interrupted when the agent stopped");
             let recorder = self.inner.spool.resume(run);
             let message = match started {
                 Some(started) => format!(
-                    "the agent ended in the middle of a run that started at {}",
+                    "the agent stopped during a run that started at {}",
                     started.at
                 ),
-                None => "the agent ended in the middle of the run".to_owned(),
+                None => "the agent stopped during the run".to_owned(),
             };
-            tracing::debug!(?counts, "as far as it had come");
+            tracing::debug!(?counts, "up to where it was interrupted");
             recorder.finish(RunEnding::Interrupted, Some(message));
             let interrupted = self.file().change_anyway(|queue| queue.take(run));
             if let Some(interrupted) = interrupted {
@@ -97,18 +97,18 @@ impl Runs {
         let run = interrupted.request.id;
         let asked = (self.file()).change_anyway(|queue| queue.ask_again(interrupted, id, now));
         if asked {
-            tracing::info!(interrupted = %run, again = %id, "the run is asked for again");
+            tracing::info!(interrupted = %run, again = %id, "queueing the run again");
         }
     }
 
     fn start(&self) -> Option<QueuedRun> {
         let held_by = self.held_by();
-        let run = self.file().start(Timestamp::now(), held_by)?;
+        let run = self.file().start(self.now(), held_by)?;
         let stop = CancellationToken::new();
-        *self.current() = Current {
+        *self.current() = ActiveRun {
             run: Some((run.request.id, stop)),
             reason: None,
-            since: Timestamp::now(),
+            since: self.now(),
         };
         self.inner.changed.notify_one();
         Some(run)
@@ -139,13 +139,13 @@ impl Runs {
         };
         match prepared {
             // The run has not begun. It stays in the queue for the next start.
-            Err(Stopped::ShutDown) => return,
+            Err(StopReason::ShutDown) => return,
             Err(stopped) => {
                 let end = self.end_of(stopped);
                 self.report_unstarted(&run, end.ending, end.message.unwrap_or_default());
             }
             Ok(Err(not_started)) => {
-                let NotStarted {
+                let RunStartError {
                     message,
                     ending,
                     failure,
@@ -158,10 +158,10 @@ impl Runs {
             }
         }
         self.file().change_anyway(|queue| queue.finish());
-        *self.current() = Current {
+        *self.current() = ActiveRun {
             run: None,
             reason: None,
-            since: Timestamp::now(),
+            since: self.now(),
         };
         self.inner.changed.notify_one();
     }
@@ -175,8 +175,8 @@ impl Runs {
         stop: &CancellationToken,
         shutdown: &CancellationToken,
     ) {
-        let started = started(run, prepared.describe(), method);
-        tracing::info!(run = %run.request.id, method, mode = ?started.mode, causes = started.causes.len(), "a run starts");
+        let started = started(self.now(), run, prepared.describe(), method);
+        tracing::info!(run = %run.request.id, method, mode = ?started.mode, causes = started.causes.len(), "starting a run");
         let recorder = self.inner.spool.begin(run.request.id, started);
         self.file().change_anyway(|queue| queue.begin());
         // The run has its own token, so that the reason for stopping is known before the run is
@@ -189,7 +189,7 @@ impl Runs {
             end = &mut work => end,
             stopped = stopped(limit, stop, shutdown) => {
                 ending.cancel();
-                interrupted = matches!(stopped, Stopped::ShutDown);
+                interrupted = matches!(stopped, StopReason::ShutDown);
                 let end = work.await;
                 // The run may have succeeded at that moment.
                 if end.ending == RunEnding::Succeeded { end } else { self.cut_short(stopped, end) }
@@ -203,13 +203,13 @@ impl Runs {
         let again = interrupted && end.ending == RunEnding::Interrupted;
         recorder.finish_with(end.ending, end.message, end.failure);
         if again {
-            self.ask_again(run.clone(), Timestamp::now());
+            self.ask_again(run.clone(), self.now());
         }
     }
 
     /// Returns the end of a run that was stopped. If the run reports its own failure, that failure
     /// explains why it had to be stopped.
-    fn cut_short(&self, stopped: Stopped, by_itself: RunEnd) -> RunEnd {
+    fn cut_short(&self, stopped: StopReason, by_itself: RunEnd) -> RunEnd {
         let end = self.end_of(stopped);
         match (by_itself.failure, &end.message, by_itself.message) {
             (Some(failure), Some(stopped), Some(why)) => RunEnd {
@@ -221,19 +221,19 @@ impl Runs {
         }
     }
 
-    fn end_of(&self, stopped: Stopped) -> RunEnd {
+    fn end_of(&self, stopped: StopReason) -> RunEnd {
         let (ending, message) = match stopped {
-            Stopped::TimedOut(limit) => (
+            StopReason::TimedOut(limit) => (
                 RunEnding::TimedOut,
-                format!("it worked for longer than {limit:?}"),
+                format!("it exceeded its time limit of {} s", limit.as_secs()),
             ),
-            Stopped::Cancelled => {
+            StopReason::Cancelled => {
                 let reason = self.current().reason.take();
                 (RunEnding::Cancelled, reason.unwrap_or_default())
             }
-            Stopped::ShutDown => (
+            StopReason::ShutDown => (
                 RunEnding::Interrupted,
-                "the agent was asked to end".to_owned(),
+                "the agent is shutting down".to_owned(),
             ),
         };
         RunEnd {
@@ -244,14 +244,14 @@ impl Runs {
     }
 
     fn report_expired(&self) {
-        let now = Timestamp::now();
+        let now = self.now();
         let is_due = (self.file().queue().next_expiry()).is_some_and(|expiry| expiry <= now);
         if !is_due {
             return;
         }
         let expired = self.file().change_anyway(|queue| queue.take_expired(now));
         for run in expired {
-            let message = "it waited for longer than it was allowed to".to_owned();
+            let message = "it waited too long".to_owned();
             self.report_unstarted(&run, RunEnding::Expired, message);
         }
         self.inner.changed.notify_one();
@@ -262,7 +262,7 @@ impl Runs {
         match expiry {
             None => pending().await,
             Some(expiry) => {
-                let left = Duration::try_from(expiry.duration_since(Timestamp::now()));
+                let left = Duration::try_from(expiry.duration_since(self.now()));
                 tokio::time::sleep(left.unwrap_or_default().min(LONGEST_SLEEP)).await;
             }
         }
@@ -283,7 +283,7 @@ impl Runs {
         tracing::info!(run = %run.request.id, ?ending, message, "a run was not started");
         let mode = self.mode(&run.request);
         let method = self.method(&run.request.subject).name();
-        let started = started(run, RunDescription::new(mode), method);
+        let started = started(self.now(), run, RunDescription::new(mode), method);
         let recorder = self.inner.spool.begin(run.request.id, started);
         recorder.finish_with(ending, Some(message), failure);
     }
@@ -294,7 +294,7 @@ async fn stopped(
     limit: Option<Duration>,
     stop: &CancellationToken,
     shutdown: &CancellationToken,
-) -> Stopped {
+) -> StopReason {
     let timeout = async {
         match limit {
             Some(limit) => {
@@ -305,9 +305,9 @@ async fn stopped(
         }
     };
     tokio::select! {
-        limit = timeout => Stopped::TimedOut(limit),
-        () = stop.cancelled() => Stopped::Cancelled,
-        () = shutdown.cancelled() => Stopped::ShutDown,
+        limit = timeout => StopReason::TimedOut(limit),
+        () = stop.cancelled() => StopReason::Cancelled,
+        () = shutdown.cancelled() => StopReason::ShutDown,
     }
 }
 
@@ -316,19 +316,24 @@ async fn stopped(
 async fn prepare(
     method: &dyn RunMethod,
     order: &RunOrder,
-) -> Result<Box<dyn PreparedRun>, NotStarted> {
+) -> Result<Box<dyn PreparedRun>, RunStartError> {
     match order.environment() {
-        Some(environment) if !method.knows_environments() => Err(NotStarted::new(format!(
-            "it was asked for in environment `{environment}`, and the node's run method ({}) takes none",
+        Some(environment) if !method.knows_environments() => Err(RunStartError::new(format!(
+            "environment `{environment}` was requested, but the node's run method ({}) does not support environments",
             method.name()
         ))),
         _ => method.prepare(order).await,
     }
 }
 
-fn started(run: &QueuedRun, description: RunDescription, method: &str) -> RunStarted {
+fn started(
+    at: Timestamp,
+    run: &QueuedRun,
+    description: RunDescription,
+    method: &str,
+) -> RunStarted {
     RunStarted {
-        at: Timestamp::now(),
+        at,
         mode: description.mode,
         causes: run.request.causes.clone(),
         more_causes: run.more_causes,

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use bunraku_model::{NodeName, Role};
 use bunraku_wire::api::{Command, IssueRequest, IssuedCertificate, SendCommand, SentCommand};
+use bunraku_wire::endpoints::IssueCertificate;
 use bunraku_wire::key::KeyKind;
 use bunraku_wire::tls::{ClientTls, Identity};
 use bunraku_wire::{PrivateKey, Request};
@@ -63,15 +64,7 @@ impl Fleet {
         let sending = server
             .operator
             .post::<_, Vec<SentCommand>>("/v1/commands", &request);
-        let receiving = async {
-            let mut samples = Vec::with_capacity(self.names.len());
-            while samples.len() < self.names.len() {
-                let arrived = self.arrivals.recv().await.expect("agents are connected");
-                samples.push(arrived.duration_since(started));
-            }
-            samples
-        };
-        let (sent, samples) = tokio::join!(sending, receiving);
+        let (sent, samples) = tokio::join!(sending, self.arrived_since(started));
         sent.expect("sent");
         samples
     }
@@ -84,30 +77,26 @@ impl Fleet {
     pub(crate) async fn fire_at_all(&mut self, server: &BenchServer) -> Vec<Duration> {
         use bunraku_model::FiringId;
         use bunraku_wire::api::triggers::{FireReply, FireTrigger};
-        let request = FireTrigger {
-            id: FiringId(uuid::Uuid::now_v7()),
-            hosts: self.names.clone(),
-            query: None,
-            ttl: None,
-            reason: None,
-            deadline_seconds: None,
-            causes: Vec::new(),
-            changed: false,
-        };
+        let id = FiringId(uuid::Uuid::now_v7());
+        let request = FireTrigger::new(id, self.names.clone());
         let started = Instant::now();
         let firing = server
             .operator
             .post::<_, FireReply>("/v1/triggers/bench/fire", &request);
-        let receiving = async {
-            let mut samples = Vec::with_capacity(self.names.len());
-            while samples.len() < self.names.len() {
-                let arrived = self.arrivals.recv().await.expect("agents are connected");
-                samples.push(arrived.duration_since(started));
-            }
-            samples
-        };
-        let (fired, samples) = tokio::join!(firing, receiving);
+        let (fired, samples) = tokio::join!(firing, self.arrived_since(started));
         fired.expect("fired");
+        samples
+    }
+}
+
+impl Fleet {
+    /// Waits until every agent received something, and returns the time that each took.
+    async fn arrived_since(&mut self, started: Instant) -> Vec<Duration> {
+        let mut samples = Vec::with_capacity(self.names.len());
+        while samples.len() < self.names.len() {
+            let arrived = self.arrivals.recv().await.expect("agents are connected");
+            samples.push(arrived.duration_since(started));
+        }
         samples
     }
 }
@@ -133,11 +122,8 @@ async fn agent(
         role: Role::Node,
         server_names: Vec::new(),
     };
-    let issued: IssuedCertificate = server
-        .operator
-        .post("/v1/certificates/issue", &issue)
-        .await
-        .expect("issued");
+    let issued = server.operator.call_with(IssueCertificate, &issue).await;
+    let issued: IssuedCertificate = issued.expect("issued");
     let tls = ClientTls {
         authority_pem: server.authority_pem.clone(),
         revocation_lists_pem: String::new(),

@@ -1,6 +1,5 @@
 //! The same files in each program's own format.
 
-use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
@@ -27,42 +26,39 @@ pub(crate) fn sleeps(count: usize) -> String {
     json!({"name": "bench", "resources": (0..count).map(resource).collect::<Vec<_>>()}).to_string()
 }
 
-pub(crate) fn manifest(place: &Path, count: usize) -> String {
-    let mut text = String::new();
-    for index in 0..count {
+/// Writes one entry for each file from its path and its content, with escaped line ends.
+fn each_file(
+    place: &Path,
+    count: usize,
+    entry: impl Fn(std::path::Display<'_>, &str) -> String,
+) -> String {
+    let entries = (0..count).map(|index| {
         let content = content(index).replace('\n', "\\n");
-        let _ = writeln!(
-            text,
-            "file {{ '{}': ensure => file, content => \"{content}\", mode => '0644', owner => 'root' }}",
-            path(place, index).display()
-        );
-    }
-    text
+        entry(path(place, index).display(), &content)
+    });
+    entries.collect()
+}
+
+pub(crate) fn manifest(place: &Path, count: usize) -> String {
+    each_file(place, count, |path, content| {
+        format!(
+            "file {{ '{path}': ensure => file, content => \"{content}\", mode => '0644', owner => 'root' }}\n"
+        )
+    })
 }
 
 pub(crate) fn states(place: &Path, count: usize) -> String {
-    let mut text = String::new();
-    for index in 0..count {
-        let content = content(index).replace('\n', "\\n");
-        let _ = writeln!(
-            text,
-            "{}:\n  file.managed:\n    - contents: \"{content}\"\n    - mode: '0644'\n    - user: root",
-            path(place, index).display()
-        );
-    }
-    text
+    each_file(place, count, |path, content| {
+        format!(
+            "{path}:\n  file.managed:\n    - contents: \"{content}\"\n    - mode: '0644'\n    - user: root\n"
+        )
+    })
 }
 
 pub(crate) fn playbook(place: &Path, count: usize) -> String {
-    let mut text =
-        String::from("- hosts: localhost\n  connection: local\n  gather_facts: false\n  tasks:\n");
-    for index in 0..count {
-        let content = content(index).replace('\n', "\\n");
-        let _ = writeln!(
-            text,
-            "  - copy: {{dest: '{}', content: \"{content}\", mode: '0644', owner: root}}",
-            path(place, index).display()
-        );
-    }
-    text
+    let head = "- hosts: localhost\n  connection: local\n  gather_facts: false\n  tasks:\n";
+    let tasks = each_file(place, count, |path, content| {
+        format!("  - copy: {{dest: '{path}', content: \"{content}\", mode: '0644', owner: root}}\n")
+    });
+    format!("{head}{tasks}")
 }

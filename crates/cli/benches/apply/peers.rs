@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use bunraku_testkit::puppet_options;
+
 use crate::catalogs;
 use crate::measure::{Measured, run};
 
@@ -76,24 +78,8 @@ fn puppet(root: &Path, place: &Path, count: usize) -> Command {
     let manifest = root.join("site.pp");
     std::fs::write(&manifest, catalogs::manifest(place, count)).expect("a file");
     let mut command = Command::new("puppet");
-    command
-        .arg("apply")
-        .arg(manifest)
-        .args(["--modulepath", "/nonexistent"]);
-    for setting in [
-        "confdir",
-        "vardir",
-        "codedir",
-        "logdir",
-        "rundir",
-        "ssldir",
-        "publicdir",
-    ] {
-        command.arg(format!(
-            "--{setting}={}",
-            root.join("puppet-home").join(setting).display()
-        ));
-    }
+    command.arg("apply").arg(manifest);
+    command.args(puppet_options(&root.join("puppet-home")));
     command
 }
 

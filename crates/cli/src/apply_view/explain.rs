@@ -2,11 +2,11 @@
 
 use std::io::{self, BufWriter, Write};
 
-use bunraku_engine::{Mode, Plan};
+use bunraku_engine::{CatalogPlan, OrderingMode};
 use serde_json::json;
 
 /// Prints the planned order with its reasons to stdout.
-pub(crate) fn explain(plan: &Plan, json: bool) -> io::Result<()> {
+pub(crate) fn explain(plan: &CatalogPlan, json: bool) -> io::Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
     for (index, one) in plan.explain().enumerate() {
         if json {
@@ -28,13 +28,13 @@ pub(crate) fn explain(plan: &Plan, json: bool) -> io::Result<()> {
     out.flush()
 }
 
-fn free(mode: Mode, path_length: u32) -> String {
+fn free(mode: OrderingMode, path_length: u32) -> String {
     match mode {
-        Mode::Ansible => "waits for nothing: in file order".to_owned(),
-        Mode::JustDoIt => "waits for nothing: at once".to_owned(),
-        Mode::Genius if path_length > 1 => {
-            format!("waits for nothing; {path_length} steps on its longest path, the longest first")
+        OrderingMode::Ansible => "no dependencies: in file order".to_owned(),
+        OrderingMode::JustDoIt => "no dependencies: starts immediately".to_owned(),
+        OrderingMode::Genius if path_length > 1 => {
+            format!("no dependencies: starts a chain of {path_length} steps (longest chain first)")
         }
-        Mode::Genius => "waits for nothing, and nothing waits for it".to_owned(),
+        OrderingMode::Genius => "no dependencies, and nothing depends on it".to_owned(),
     }
 }

@@ -1,11 +1,10 @@
 //! Events as JSON lines.
 
-use bunraku_engine::{Event, Finished, Reason, Stream};
+use bunraku_engine::{Event, Reason, ResourceResult, Stream};
 use serde_json::{Map, Value, json};
 
-/// Prints one event as one line of stdout. A reader that went away is not an error of the run,
-/// which continues.
-pub(super) fn print(event: &Event<'_>) {
+/// Formats one event as one line.
+pub(super) fn line(event: &Event<'_>) -> String {
     let value = match event {
         Event::Begun { resources, noop } => {
             json!({"event": "begun", "resources": resources, "noop": noop})
@@ -24,13 +23,9 @@ pub(super) fn print(event: &Event<'_>) {
             };
             json!({"event": "output", "resource": reference, "stream": stream, "line": line})
         }
-        Event::Retrying {
-            reference,
-            attempt,
-            wait,
-            why,
-        } => json!({
-            "event": "retrying", "resource": reference, "attempt": attempt, "wait": wait.as_secs_f64(), "why": why,
+        Event::Retrying(retry) => json!({
+            "event": "retrying", "resource": retry.reference, "attempt": retry.attempt,
+            "wait": retry.wait.as_secs_f64(), "why": retry.why,
         }),
         Event::Finished(finished) => {
             let mut value = one(finished);
@@ -42,16 +37,11 @@ pub(super) fn print(event: &Event<'_>) {
             Value::Object(value)
         }
     };
-    write(&value);
-}
-
-pub(super) fn write(value: &Value) {
-    use std::io::Write;
-    let _ = writeln!(std::io::stdout().lock(), "{value}");
+    format!("{value}\n")
 }
 
 /// The fields that Salt users know of a state, and those that Puppet users know of a resource.
-pub(super) fn one(finished: &Finished) -> Map<String, Value> {
+pub(super) fn one(finished: &ResourceResult) -> Map<String, Value> {
     let outcome = &finished.outcome;
     let state = finished.state.as_deref();
     let changes: Map<String, Value> = (outcome.changes.iter())
@@ -88,7 +78,7 @@ pub(super) fn one(finished: &Finished) -> Map<String, Value> {
     }
 }
 
-fn comment(finished: &Finished) -> String {
+fn comment(finished: &ResourceResult) -> String {
     let outcome = &finished.outcome;
     let mut parts: Vec<String> = outcome.reasons.iter().map(Reason::to_string).collect();
     parts.extend(outcome.message.clone());

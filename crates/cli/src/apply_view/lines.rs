@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use anstyle::{AnsiColor, Style};
-use bunraku_engine::{Change, Finished, Reason, Shown, Status};
+use bunraku_engine::{Change, DisplayValue, FailedAttempt, Reason, ResourceResult, Status};
 
 /// The maximum number of diff lines. Longer diffs are cut; `--json` has the rest.
 const LONGEST_DIFF: usize = 200;
@@ -27,8 +27,15 @@ pub(super) fn time(terminal: bool) -> String {
     format!("{} ", jiff::Zoned::now().strftime("%FT%T%:z"))
 }
 
+/// A failed attempt, and when the next one starts.
+pub(super) fn retrying(retry: &FailedAttempt<'_>) -> String {
+    let (reference, attempt, why) = (retry.reference, retry.attempt, retry.why);
+    let wait = retry.wait.as_secs_f64();
+    format!("{reference} attempt {attempt}: {why}; retrying in {wait} s")
+}
+
 /// The result of a resource, with its changes.
-pub(super) fn finished(finished: &Finished, diffs: bool) -> String {
+pub(super) fn finished(finished: &ResourceResult, diffs: bool) -> String {
     let outcome = &finished.outcome;
     let (style, sign) = style(outcome.status);
     let mut text = format!(
@@ -98,12 +105,12 @@ fn one_change(change: &Change, diffs: bool, text: &mut String) {
 }
 
 /// A value as one line of bounded length, without characters that could move a terminal's cursor.
-fn shown(value: &Shown) -> String {
+fn shown(value: &DisplayValue) -> String {
     let text = match value {
-        Shown::Absent => return "absent".to_owned(),
-        Shown::Secret => return "[secret]".to_owned(),
-        Shown::Value(serde_json::Value::String(text)) => text.clone(),
-        Shown::Value(value) => value.to_string(),
+        DisplayValue::Absent => return "absent".to_owned(),
+        DisplayValue::Secret => return "[secret]".to_owned(),
+        DisplayValue::Value(serde_json::Value::String(text)) => text.clone(),
+        DisplayValue::Value(value) => value.to_string(),
     };
     let clean: String = text
         .chars()

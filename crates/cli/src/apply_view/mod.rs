@@ -6,15 +6,17 @@
 mod explain;
 mod json;
 mod lines;
+mod printer;
 mod progress;
 mod summary;
 
 use std::error::Error;
 
-use bunraku_engine::{Event, EventSink, Finished, Status};
+use bunraku_engine::{Event, EventSink, ResourceResult, Status};
 
 pub(crate) use explain::explain;
-pub(crate) use summary::{Told, summary};
+pub(crate) use printer::Printer;
+pub(crate) use summary::{SummarySubject, summary};
 
 use progress::Progress;
 
@@ -23,14 +25,16 @@ pub(crate) struct View {
     json: bool,
     diffs: bool,
     progress: Option<Progress>,
+    printer: Printer,
 }
 
 impl View {
-    pub(crate) fn new(json: bool, diffs: bool, terminal: bool) -> Self {
+    pub(crate) fn new(json: bool, diffs: bool, printer: Printer) -> Self {
         Self {
             json,
             diffs,
-            progress: (terminal && !json).then(Progress::new),
+            progress: (printer.shows_progress() && !json).then(Progress::new),
+            printer,
         }
     }
 
@@ -41,12 +45,18 @@ impl View {
         }
     }
 
-    fn finished(&self, finished: &Finished) {
+    fn finished(&self, finished: &ResourceResult) {
         if finished.outcome.status == Status::Unchanged {
             return;
         }
         let text = lines::finished(finished, self.diffs);
-        self.above(|| anstream::print!("{text}"));
+        self.above(|| self.printer.text(&text));
+    }
+
+    /// Prints a line with the time to stderr.
+    fn line(&self, text: &str) {
+        let stamp = lines::time(self.progress.is_some());
+        self.above(|| self.printer.error_line(&format!("{stamp}{text}")));
     }
 
     /// Prints above the progress, if there is one.
@@ -59,9 +69,9 @@ impl View {
 }
 
 impl EventSink for View {
-    fn tell(&self, event: Event<'_>) {
+    fn emit(&self, event: Event<'_>) {
         if self.json {
-            json::print(&event);
+            self.printer.text(&json::line(&event));
             return;
         }
         if let Some(progress) = &self.progress {
@@ -71,58 +81,33 @@ impl EventSink for View {
             Event::Finished(finished) => self.finished(finished),
             Event::Output {
                 reference, line, ..
-            } => {
-                self.above(|| {
-                    anstream::eprintln!(
-                        "{}{reference} | {line}",
-                        lines::time(self.progress.is_some())
-                    )
-                });
-            }
-            Event::Retrying {
-                reference,
-                attempt,
-                wait,
-                why,
-            } => {
-                let wait = wait.as_secs_f64();
-                let stamp = lines::time(self.progress.is_some());
-                self.above(|| {
-                    anstream::eprintln!(
-                        "{stamp}{reference} attempt {attempt}: {why}; again in {wait} s"
-                    )
-                });
-            }
+            } => self.line(&format!("{reference} | {line}")),
+            Event::Retrying(retry) => self.line(&lines::retrying(&retry)),
             Event::Begun { .. } | Event::Started { .. } => {}
         }
     }
 }
 
-/// Prints an error with its causes and a hint.
-pub(crate) fn print_error(error: &dyn Error, hint: Option<&str>) {
+/// Formats an error with its causes and a hint.
+pub(crate) fn error_text(error: &dyn Error, hint: Option<&str>) -> String {
     let red = anstyle::Style::new()
         .bold()
         .fg_color(Some(anstyle::AnsiColor::Red.into()));
-    anstream::eprintln!("{red}error{red:#}: {error}");
+    let mut text = format!("{red}error{red:#}: {error}");
     let mut cause = error.source();
     while let Some(error) = cause {
         for line in error.to_string().lines() {
-            anstream::eprintln!("  {line}");
+            text.push_str(&format!("\n  {line}"));
         }
         cause = error.source();
     }
     if let Some(hint) = hint {
-        anstream::eprintln!("\nhint: {hint}");
+        text.push_str(&format!("\n\nhint: {hint}"));
     }
+    text
 }
 
-/// Prints a note before a run of states.
-pub(crate) fn note(note: &str) {
-    anstream::eprintln!("note: {note}");
-}
-
-pub(crate) fn notes(notes: &[bunraku_states::Problem]) {
-    for note in notes {
-        anstream::eprintln!("note: {note}");
-    }
+/// Prints an error with its causes and a hint.
+pub(crate) fn print_error(error: &dyn Error, hint: Option<&str>) {
+    Printer::default().error_line(&error_text(error, hint));
 }

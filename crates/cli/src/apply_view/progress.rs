@@ -39,7 +39,7 @@ impl Progress {
                 running.retain(|(other, _)| *other != name);
                 self.bar.inc(1);
             }
-            Event::Output { .. } | Event::Retrying { .. } => return,
+            Event::Output { .. } | Event::Retrying(_) => return,
         }
         let mut message: Vec<String> = (running.iter().take(SHOWN))
             .map(|(name, since)| format!("{name} {} s", since.elapsed().as_secs()))

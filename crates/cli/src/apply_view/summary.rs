@@ -1,54 +1,56 @@
 //! The result of a run, and what to do next.
 
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 
-use bunraku_engine::{Finished, Mode, RunEnd, Status, Summary};
+use bunraku_engine::{OrderingMode, ResourceResult, RunEnd, Status, Summary};
 use serde_json::{Value, json};
+
+use super::Printer;
 
 /// The threshold for slow steps, in seconds. Faster steps are not worth a line.
 const SLOW: f64 = 0.5;
 const SLOWEST: usize = 5;
 
 /// The subject of the summary.
-pub(crate) struct Told<'a> {
+pub(crate) struct SummarySubject<'a> {
     pub(crate) name: &'a str,
     pub(crate) path: &'a Path,
-    pub(crate) mode: Mode,
+    pub(crate) mode: OrderingMode,
     pub(crate) detailed: bool,
 }
 
-/// Writes the summary to stdout.
-pub(crate) fn summary(summary: &Summary, told: &Told<'_>, json: bool) -> io::Result<()> {
+/// Prints the summary.
+pub(crate) fn summary(
+    summary: &Summary,
+    told: &SummarySubject<'_>,
+    json: bool,
+    printer: &Printer,
+) -> io::Result<()> {
     if json {
-        super::json::write(&as_json(summary, told));
+        printer.text(&format!("{}\n", as_json(summary, told)));
         return Ok(());
     }
-    let mut out = anstream::stdout().lock();
-    writeln!(out, "{}", counts(summary, told))?;
-    let mut slow: Vec<&Finished> = (summary.finished.iter())
+    let mut text = format!("{}\n", counts(summary, told));
+    let mut slow: Vec<&ResourceResult> = (summary.finished.iter())
         .filter(|one| one.outcome.duration.as_secs_f64() >= SLOW)
         .collect();
     slow.sort_by_key(|one| std::cmp::Reverse(one.outcome.duration));
     if !slow.is_empty() {
-        writeln!(out, "slowest:")?;
+        text.push_str("slowest:\n");
         for one in slow.iter().take(SLOWEST) {
-            writeln!(
-                out,
-                "  {:>7.1} s  {}",
-                one.outcome.duration.as_secs_f64(),
-                one.reference
-            )?;
+            let seconds = one.outcome.duration.as_secs_f64();
+            text.push_str(&format!("  {seconds:>7.1} s  {}\n", one.reference));
         }
     }
-    out.flush()?;
+    printer.result(&text)?;
     if let Some(hint) = hint(summary, told) {
-        anstream::eprintln!("\nhint: {hint}");
+        printer.error_line(&format!("\nhint: {hint}"));
     }
     Ok(())
 }
 
-fn counts(summary: &Summary, told: &Told<'_>) -> String {
+fn counts(summary: &Summary, told: &SummarySubject<'_>) -> String {
     let mut parts = Vec::new();
     let corrective = summary
         .finished
@@ -81,7 +83,7 @@ fn counts(summary: &Summary, told: &Told<'_>) -> String {
     }
     let what = match (&summary.ended_early, summary.noop) {
         (Some(RunEnd::Interrupted), _) => "interrupted",
-        (Some(RunEnd::FailHard(_)), _) => "ended by a failure",
+        (Some(RunEnd::FailHard(_)), _) => "stopped after a failure",
         (None, true) => "noop",
         (None, false) => "applied",
     };
@@ -98,25 +100,23 @@ fn counts(summary: &Summary, told: &Told<'_>) -> String {
     )
 }
 
-fn hint(summary: &Summary, told: &Told<'_>) -> Option<String> {
+fn hint(summary: &Summary, told: &SummarySubject<'_>) -> Option<String> {
     let path = told.path.display();
     if summary.ended_early == Some(RunEnd::Interrupted) {
-        return Some(format!(
-            "go on where it stopped with `bunraku apply {path}`"
-        ));
+        return Some(format!("continue with `bunraku apply {path}`"));
     }
     if !summary.succeeded() {
         return Some(format!(
-            "see why each step stands where it stands with `bunraku apply {path} --explain`"
+            "run `bunraku apply {path} --explain` to see the order and why"
         ));
     }
     if summary.noop && summary.changed() {
-        return Some(format!("make these changes with `bunraku apply {path}`"));
+        return Some(format!("apply these changes with `bunraku apply {path}`"));
     }
     None
 }
 
-fn as_json(summary: &Summary, told: &Told<'_>) -> Value {
+fn as_json(summary: &Summary, told: &SummarySubject<'_>) -> Value {
     let count = |status| summary.count(status);
     json!({
         "event": "summary",

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bunraku_agent::{
-    AgentOptions, CatalogOptions, CommandOptions, ConfiguredMethod, EngineOptions, RunOptions,
-    RunSettings, SpoolOptions, Window, Windows,
+    AgentOptions, CatalogOptions, CommandOptions, ConfiguredMethod, EngineOptions, ModuleFacts,
+    PluginOptions, RunOptions, RunSettings, SpoolOptions, Window, Windows,
 };
-use bunraku_model::NodeName;
+use bunraku_model::{NodeName, OrderingMode};
 use bunraku_wire::Fingerprint;
 use clap::Args;
 use tokio_util::sync::CancellationToken;
@@ -20,6 +20,7 @@ use crate::cues::OtherTransports;
 use crate::duration::HumanDuration;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::ordering::ordering_mode;
 use crate::signals::{asked_to_end, end_with_parent};
 
 #[derive(Args)]
@@ -100,6 +101,10 @@ struct RunArguments {
     #[arg(long = "window", value_name = "WINDOW")]
     windows: Vec<Window>,
 
+    /// Ordering mode of every run, instead of the environment's
+    #[arg(long, value_name = "MODE", value_parser = ordering_mode())]
+    order: Option<OrderingMode>,
+
     /// Directory for backups and the record of the last run
     #[arg(long, value_name = "DIR", env = "BUNRAKU_STATE_DIR")]
     state_dir: Option<PathBuf>,
@@ -126,14 +131,15 @@ pub(crate) fn run(arguments: AgentArguments, context: &Context) -> Result<Exit, 
         let stop = shutdown.clone();
         tokio::spawn(async move {
             if let Ok(signal) = asked_to_end().await {
-                tracing::info!(signal, "asked to end");
+                tracing::info!(signal, "shutting down");
             }
             stop.cancel();
         });
         if join_only {
-            return match bunraku_agent::join(&options, &shutdown).await? {
-                true => Ok(Exit::Done),
-                false => Err(Failure::new("asked to end before the node was let in")),
+            return if bunraku_agent::join(&options, &shutdown).await? {
+                Ok(Exit::Done)
+            } else {
+                Err(Failure::new("stopped before the node had joined"))
             };
         }
         bunraku_agent::run(options, shutdown).await?;
@@ -165,13 +171,19 @@ fn agent_options(arguments: AgentArguments, context: &Context) -> Result<AgentOp
             .transpose()?,
         token: token(token_file)?,
         facts_interval: arguments.facts_interval.unwrap_or(section.facts_interval).0,
-        collect_facts: Arc::new(move || {
-            let collected = bunraku_agent::facts::collect(&fact_options);
+        collect_facts: Arc::new(move |modules: &ModuleFacts| {
+            let options = fact_options.with_modules(modules);
+            let collected = bunraku_agent::facts::collect(&options);
             for warning in &collected.warnings {
                 tracing::warn!("{warning}");
             }
             collected.facts
         }),
+        plugins: PluginOptions {
+            enabled: section.plugin_sync,
+            puppet_arguments: section.puppet.identity_arguments(),
+            ..PluginOptions::default()
+        },
         runs: run_options(arguments.runs, section, &data_dir)?,
     })
 }
@@ -184,9 +196,10 @@ fn run_options(
     let none_if_zero = |span: HumanDuration| Some(span.0).filter(|span| !span.is_zero());
     let configured: Result<Vec<Window>, _> =
         section.windows.iter().map(|text| text.parse()).collect();
-    let windows = match arguments.windows.is_empty() {
-        true => configured.map_err(|error| Failure::usage(error.to_string()))?,
-        false => arguments.windows,
+    let windows = if arguments.windows.is_empty() {
+        configured.map_err(|error| Failure::usage(error.to_string()))?
+    } else {
+        arguments.windows
     };
     Ok(RunOptions {
         method: method(
@@ -208,6 +221,7 @@ fn run_options(
             state_directory: (arguments.state_dir).unwrap_or_else(|| section.state_dir.clone()),
             module_keys: (arguments.module_keys).unwrap_or_else(|| section.module_keys.clone()),
             root: arguments.root.or_else(|| section.root.clone()),
+            order: arguments.order.or(section.order),
             lock_wait: section.lock_wait.0,
             transport: Some(Arc::new(OtherTransports)),
             catalogs: CatalogOptions {
@@ -239,8 +253,10 @@ fn method(
     let shell = |text: String| vec!["/bin/sh".to_owned(), "-c".to_owned(), text];
     let command = named.map_or_else(|| section.run_command.clone(), shell);
     if command.is_empty() {
-        return Err(Failure::usage("a run is a command, and there is none")
-            .hint("pass `--run-command COMMAND`, or set `run_command` under [agent]"));
+        return Err(
+            Failure::usage("the run method is `command`, but no command is set")
+                .hint("pass `--run-command COMMAND`, or set `run_command` under [agent]"),
+        );
     }
     Ok(ConfiguredMethod::Command(CommandOptions {
         command,
@@ -271,6 +287,6 @@ pub(crate) fn host_name() -> Result<String, Failure> {
     let fact = |path: &str| facts.get(path).and_then(serde_json::Value::as_str);
     match fact("networking.fqdn").or_else(|| fact("networking.hostname")) {
         Some(name) => Ok(name.to_ascii_lowercase()),
-        None => Err(Failure::usage("this machine has no name").hint("give one with `--name`")),
+        None => Err(Failure::usage("this machine has no host name").hint("set one with `--name`")),
     }
 }

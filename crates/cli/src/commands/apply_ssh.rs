@@ -7,9 +7,9 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use super::apply::{ApplyArgs, USUAL_STATE_DIR};
 use crate::failure::Failure;
-use crate::ssh::{Binary, Remote, Upload, quoted};
+use crate::local_apply::ApplyArgs;
+use crate::ssh::{Binary, SshConnection, Upload, quoted};
 use crate::state_tree::{StateArgs, tree_of};
 
 /// Where everything of ours is there.
@@ -17,7 +17,7 @@ const CACHE: &str = r#""$HOME"/.cache/bunraku"#;
 
 /// What is copied, and the flags that name the copies.
 #[derive(Default)]
-struct Staged {
+struct StagedFiles {
     trees: Vec<(String, PathBuf)>,
     /// Each a shell word.
     words: Vec<String>,
@@ -31,8 +31,8 @@ pub(super) fn run(destination: &str, arguments: &ApplyArgs, json: bool) -> ExitC
 }
 
 fn apply(destination: &str, arguments: &ApplyArgs, json: bool) -> Result<ExitCode, Failure> {
-    let staged = Staged::of(arguments)?;
-    let remote = Remote::new(destination, &arguments.connection)?;
+    let staged = StagedFiles::of(arguments)?;
+    let remote = SshConnection::new(destination, &arguments.connection)?;
     let installed =
         Binary::new(arguments.binary.clone())?.install(&remote, &format!("{CACHE}/bin"))?;
     let script = format!(
@@ -53,14 +53,14 @@ fn apply(destination: &str, arguments: &ApplyArgs, json: bool) -> Result<ExitCod
     let status = remote.attached(&script)?;
     match status.code() {
         Some(255) | None => Err(Failure::new(format!(
-            "the connection to {destination} ended before the apply did"
+            "lost the connection to {destination} during the apply"
         ))
-        .hint("look there with `bunraku apply --noop` before you try again")),
+        .hint("run `bunraku apply --noop` there before you try again")),
         Some(code) => Ok(ExitCode::from(u8::try_from(code).unwrap_or(1))),
     }
 }
 
-impl Staged {
+impl StagedFiles {
     fn of(arguments: &ApplyArgs) -> Result<Self, Failure> {
         let mut staged = Self::default();
         let path = staged.place_of_path(arguments)?;
@@ -102,13 +102,13 @@ impl Staged {
             self.words.push(format!("--state-root {word}"));
             return Ok(quoted(&path.to_string_lossy()));
         }
-        let below = match path.is_dir() {
-            true => None,
-            false => path
-                .canonicalize()?
+        let below = if path.is_dir() {
+            None
+        } else {
+            path.canonicalize()?
                 .strip_prefix(root.canonicalize()?)
                 .map(Path::to_owned)
-                .ok(),
+                .ok()
         };
         Ok(match below {
             None => word,
@@ -158,7 +158,7 @@ fn flags(arguments: &ApplyArgs, json: bool) -> Vec<String> {
         show_diff,
         no_diff,
         root,
-        state_dir,
+        state,
         source_root: _,
         // Modules are copied; which keys are trusted is that machine's own word.
         modules: _,
@@ -178,24 +178,19 @@ fn flags(arguments: &ApplyArgs, json: bool) -> Vec<String> {
             .filter(|(on, _)| *on)
             .map(|(_, flag)| (*flag).to_owned()),
     );
-    let path = |path: &PathBuf| path.to_string_lossy().into_owned();
+    let path = |path: &Path| path.to_string_lossy().into_owned();
     let values = [
         ("--pillar-json", pillar_json.clone()),
         ("--node", node.clone()),
-        ("--order", order.clone()),
+        ("--order", order.map(|mode| mode.to_string())),
         (
             "--tags",
             Some(tags.join(",")).filter(|tags| !tags.is_empty()),
         ),
         ("--parallel", parallel.map(|number| number.to_string())),
         ("--lock-wait", Some(lock_wait.to_string())),
-        ("--root", root.as_ref().map(path)),
-        (
-            "--state-dir",
-            Some(state_dir)
-                .filter(|given| *given != Path::new(USUAL_STATE_DIR))
-                .map(path),
-        ),
+        ("--root", root.as_deref().map(path)),
+        ("--state-dir", state.chosen().map(path)),
     ];
     for (flag, value) in values {
         words.extend(value.map(|value| format!("{flag} {}", quoted(&value))));

@@ -120,12 +120,9 @@ async fn list(
     json: bool,
 ) -> Result<Exit, Failure> {
     let all = summaries(client, environment, node).await?;
-    if json {
-        output::json(&all)?;
-        return Ok(Exit::Done);
-    }
-    if all.is_empty() {
-        eprintln!("nothing is compiled\n\nhint: set up code with `bunraku environment add`");
+    let empty =
+        "no catalogs yet\n\nhint: add an environment with `bunraku environment add NAME URL`";
+    if !output::has_rows(&all, json, empty)? {
         return Ok(Exit::Done);
     }
     let heads = [
@@ -166,9 +163,10 @@ fn state(state: CatalogState) -> &'static str {
 }
 
 async fn show(client: &Client, named: &str, released: bool, json: bool) -> Result<Exit, Failure> {
-    let id = match released {
-        true => pair(client, named).await?.0,
-        false => find(client, named).await?,
+    let id = if released {
+        pair(client, named).await?.0
+    } else {
+        find(client, named).await?
     };
     let whole = client.call(ShowCatalog.at(&id)).await;
     let whole = whole.map_err(|error| failed(&error))?;
@@ -178,20 +176,22 @@ async fn show(client: &Client, named: &str, released: bool, json: bool) -> Resul
     }
     let catalog: Catalog = serde_json::from_value(whole)?;
     let mut table = Table::new(&["RESOURCE", "DECLARED"]);
-    for resource in &catalog.resources {
+    let applied = catalog.resources.iter().map(|resource| (resource, ""));
+    let exported = catalog.exports.iter().map(|export| (export, "exported "));
+    for (resource, word) in applied.chain(exported) {
         let place = resource.place().to_string();
         let declared = if resource.file.is_some() {
             place
         } else {
             String::new()
         };
-        table.row(vec![resource.reference().to_string(), declared]);
+        table.row(vec![format!("{word}{}", resource.reference()), declared]);
     }
     let head = format!(
-        "catalog {id}  {}  {} resources, {} files\n\n",
+        "catalog {id}  {}  {}, {}\n\n",
         catalog.name,
-        catalog.resources.len(),
-        catalog.contents().len()
+        output::count(catalog.resources.len(), "resource"),
+        output::count(catalog.contents().len(), "file")
     );
     let notes = if released {
         String::new()
@@ -248,18 +248,17 @@ async fn diff(client: &Client, arguments: DiffArguments, json: bool) -> Result<E
         .map_err(|error| failed(&error))?;
     match (json, reply.diff.is_empty()) {
         (true, _) => output::json(&reply)?,
-        (false, true) => eprintln!("nothing differs: both are {}", after.0.short()),
+        (false, true) => eprintln!("no differences: both are {}", after.0.short()),
         (false, false) => {
             eprintln!("catalog {} -> {}\n", before.0.short(), after.0.short());
             diff_view::print(&diff_view::diff(&reply.diff));
         }
     }
-    Ok(
-        match reply.diff.is_empty() || !arguments.detailed_exitcodes {
-            true => Exit::Done,
-            false => Exit::Changes,
-        },
-    )
+    Ok(if reply.diff.is_empty() || !arguments.detailed_exitcodes {
+        Exit::Done
+    } else {
+        Exit::Changes
+    })
 }
 
 async fn compare(client: &Client, node: NodeName, json: bool) -> Result<Exit, Failure> {
@@ -271,10 +270,8 @@ async fn compare(client: &Client, node: NodeName, json: bool) -> Result<Exit, Fa
     if json {
         output::json(&reply)?;
     } else if reply.is_equal() {
-        let (node, count) = (&reply.node, reply.resources);
-        output::write(&format!(
-            "{node}  equal to plain Puppet  {count} resources\n"
-        ))?;
+        let (node, resources) = (&reply.node, output::count(reply.resources, "resource"));
+        output::write(&format!("{node}  equal to plain Puppet  {resources}\n"))?;
     } else {
         eprintln!("{}  - plain Puppet  + Bunraku\n", reply.node);
         diff_view::print(&diff_view::diff(&reply.diff));
@@ -324,7 +321,7 @@ async fn pair(client: &Client, node: &str) -> Result<(CatalogId, CatalogId), Fai
     };
     use CatalogState::{Held, Outdated, Released};
     let before = with(&[Outdated, Released])
-        .ok_or_else(|| Failure::new(format!("nothing is released to `{name}`")))?;
+        .ok_or_else(|| Failure::new(format!("`{name}` has no released catalog")))?;
     Ok((before, with(&[Held, Released]).unwrap_or(before)))
 }
 
@@ -348,7 +345,7 @@ async fn find(client: &Client, named: &str) -> Result<CatalogId, Failure> {
         [] => Err(Failure::new(format!(
             "`{named}` is neither a node with a catalog nor a catalog"
         ))
-        .hint("list them with `bunraku catalog list`; of older catalogs, give the whole id")),
+        .hint("list them with `bunraku catalog list`; give the full id of older catalogs")),
         _ => Err(Failure::new(format!(
             "several catalogs begin with `{named}`"
         ))),

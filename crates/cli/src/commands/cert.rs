@@ -77,7 +77,7 @@ pub(crate) fn run(command: CertCommand, context: &Context) -> Result<Exit, Failu
                     .call_with(SignCertificateRequest.at(&node), &request)
                     .await
                     .map_err(|error| failed(&error))?;
-                eprintln!("signed; {node} is in");
+                eprintln!("Certificate of {node} signed.");
                 Ok(Exit::Done)
             }
             CertCommand::Reject { node } => {
@@ -85,7 +85,7 @@ pub(crate) fn run(command: CertCommand, context: &Context) -> Result<Exit, Failu
                     .call(RejectCertificateRequest.at(&node))
                     .await
                     .map_err(|error| failed(&error))?;
-                eprintln!("rejected the request of {node}");
+                eprintln!("Request of {node} rejected.");
                 Ok(Exit::Done)
             }
             CertCommand::Issue {
@@ -104,7 +104,7 @@ pub(crate) fn run(command: CertCommand, context: &Context) -> Result<Exit, Failu
                     .call_with(RevokeCertificates.at(&name), &request)
                     .await
                     .map_err(|error| failed(&error))?;
-                eprintln!("revoked; {name} is out");
+                eprintln!("Certificate of {name} revoked.");
                 Ok(Exit::Done)
             }
         }
@@ -145,7 +145,7 @@ async fn requests(client: &Client, json: bool) -> Result<Exit, Failure> {
         return Ok(Exit::Done);
     }
     if pending.is_empty() {
-        eprintln!("no request waits");
+        eprintln!("no pending requests");
         return Ok(Exit::Done);
     }
     let now = Timestamp::now();
@@ -160,7 +160,7 @@ async fn requests(client: &Client, json: bool) -> Result<Exit, Failure> {
     }
     table.print()?;
     eprintln!(
-        "\nhint: compare the fingerprint with what the node printed, then `bunraku cert sign NODE`"
+        "\nhint: compare the fingerprint with the one that the node printed, then run `bunraku cert sign NODE`"
     );
     Ok(Exit::Done)
 }
@@ -175,8 +175,10 @@ async fn issue(
 ) -> Result<Exit, Failure> {
     if credentials.certificate_path().exists() || credentials.key_path().exists() {
         let place = credentials.directory().display();
-        return Err(Failure::new(format!("{place} has credentials already"))
-            .hint("name a new directory with `--out`"));
+        return Err(
+            Failure::new(format!("{place} already contains credentials"))
+                .hint("pass a new directory with `--out`"),
+        );
     }
     let key = credentials.load_or_create_key()?;
     let certificate_request = Request::create(name, &key)?;
@@ -192,7 +194,7 @@ async fn issue(
     credentials.save(&issued.certificate, &issued.ca)?;
     let place = credentials.directory().display();
     eprintln!(
-        "{place} has the credentials of {role} {name}\n\nhint: use them with `bunraku --credentials {place} …`"
+        "Credentials of {role} {name} written to {place}.\n\nhint: use them with `bunraku --credentials {place} …`"
     );
     Ok(Exit::Done)
 }

@@ -10,7 +10,7 @@ use bunraku_wire::endpoints::{ListCompileQueue, RequestCompiles, ShowCompiles};
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
 
-use crate::compile_view::{counted, note, place};
+use crate::compile_view::{note, place};
 use crate::connection::failed;
 use crate::context::Context;
 use crate::exit::Exit;
@@ -60,8 +60,9 @@ pub(crate) fn run(arguments: CompileArguments, context: &Context) -> Result<Exit
         (None, false) => CompileSelection::Nodes(arguments.nodes.clone()),
     };
     if arguments.command.is_none() && selection == CompileSelection::Nodes(Vec::new()) {
-        return Err(Failure::usage("no nodes were named")
-            .hint("name nodes, or pass `--environment NAME` or `--all`"));
+        return Err(
+            Failure::usage("no nodes given").hint("pass nodes, `--environment NAME` or `--all`")
+        );
     }
     context.with_client(|client| async move {
         match arguments.command {
@@ -81,11 +82,11 @@ async fn queue(client: &Client, json: bool) -> Result<Exit, Failure> {
         return Ok(Exit::Done);
     }
     if waiting.is_empty() {
-        eprintln!("nothing waits");
+        eprintln!("the compile queue is empty");
         return Ok(Exit::Done);
     }
     let now = Timestamp::now();
-    let mut table = Table::new(&["NODE", "ENVIRONMENT", "REASONS", "WAITS SINCE", "COMPILING"]);
+    let mut table = Table::new(&["NODE", "ENVIRONMENT", "REASONS", "QUEUED", "COMPILING"]);
     for one in waiting {
         let reasons: Vec<_> = one.reasons.iter().map(|reason| reason.as_str()).collect();
         let started = one
@@ -117,7 +118,7 @@ async fn compile(
         if json {
             output::json(&requested)?;
         } else {
-            eprintln!("{} in the queue", counted(requested.nodes.len()));
+            eprintln!("{} queued", output::count(requested.nodes.len(), "node"));
         }
         return Ok(Exit::Done);
     }
@@ -131,9 +132,10 @@ async fn compile(
         let lines: String = statuses.iter().map(line).collect();
         output::write(&lines)?;
     }
-    Ok(match statuses.iter().all(is_good) {
-        true => Exit::Done,
-        false => Exit::SomeNodesFailed,
+    Ok(if statuses.iter().all(is_good) {
+        Exit::Done
+    } else {
+        Exit::SomeNodesFailed
     })
 }
 
@@ -161,7 +163,7 @@ fn is_good(status: &CompileStatus) -> bool {
 fn line(status: &CompileStatus) -> String {
     let node = &status.node;
     let Some(last) = &status.last else {
-        return format!("✗ {node}  was never compiled\n");
+        return format!("✗ {node}  never compiled\n");
     };
     match &last.outcome {
         CompileOutcome::Compiled {
@@ -169,17 +171,20 @@ fn line(status: &CompileStatus) -> String {
             resources,
             changed,
         } => {
-            let word = if *changed { "changed" } else { "as before" };
+            let word = if *changed { "changed" } else { "unchanged" };
             let id = catalog.0.short();
             let notes: String = last.notes.iter().map(note).collect();
-            format!("✓ {node}  {word}  {id}  {resources} resources\n{notes}")
+            format!(
+                "✓ {node}  {word}  {id}  {}\n{notes}",
+                output::count(*resources, "resource")
+            )
         }
         CompileOutcome::Failed { problems } => {
             let lines = problems
                 .iter()
                 .map(|problem| format!("    {}\n", place(problem)));
             format!(
-                "✗ {node}  failed, what it had stays\n{}",
+                "✗ {node}  failed; keeps its previous catalog\n{}",
                 lines.collect::<String>()
             )
         }
@@ -189,6 +194,6 @@ fn line(status: &CompileStatus) -> String {
                 last.environment
             )
         }
-        CompileOutcome::NoFacts => format!("✗ {node}  has sent no facts yet\n"),
+        CompileOutcome::NoFacts => format!("✗ {node}  has not sent facts yet\n"),
     }
 }

@@ -41,7 +41,7 @@ fn check(global: &Global) -> Result<Exit, Failure> {
     if file.server.authority.kind == AuthorityKind::Puppet
         && file.server.authority.directory.is_none()
     {
-        wrong.push("server.authority: Puppet's needs its `directory`".to_owned());
+        wrong.push("server.authority: a Puppet CA needs `directory`".to_owned());
     }
     if file
         .server
@@ -49,7 +49,7 @@ fn check(global: &Global) -> Result<Exit, Failure> {
         .is_some_and(|address| !address.ip().is_loopback())
     {
         wrong.push(
-            "server.health_listen: must be a loopback address, because it asks for no certificate"
+            "server.health_listen: must be a loopback address, because it does not require a certificate"
                 .to_owned(),
         );
     }
@@ -60,9 +60,7 @@ fn check(global: &Global) -> Result<Exit, Failure> {
         ("git_time_limit", compile.git_time_limit.0.as_secs()),
     ] {
         if value == 0 {
-            wrong.push(format!(
-                "server.compile.{name}: with 0 nothing could be compiled"
-            ));
+            wrong.push(format!("server.compile.{name}: must be at least 1"));
         }
     }
     if let Some(Err(error)) = file.agent.name.as_ref().map(bunraku_model::NodeName::new) {

@@ -29,9 +29,9 @@ pub(crate) fn run(arguments: &ConsoleArguments, context: &Context) -> Result<Exi
     let listen = arguments.listen;
     if !listen.ip().is_loopback() {
         return Err(Failure::usage(format!(
-            "{listen} can be reached from other machines, and the console speaks plain HTTP"
+            "{listen} can be reached from other machines, and the console uses HTTP without encryption"
         ))
-        .hint("listen on 127.0.0.1, and forward the port: ssh -L 8160:127.0.0.1:8160 HOST"));
+        .hint("listen on 127.0.0.1 and forward the port: ssh -L 8160:127.0.0.1:8160 HOST"));
     }
     let operator = own_name(&context.global, &context.loaded)?;
     context.with_client(|client| console::serve(client, operator, listen))

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::demo::{Fleet, Stage};
+use crate::demo::{DemoFleet, Stage};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::signals::asked_to_end;
@@ -45,7 +45,7 @@ pub(crate) fn run(arguments: &DemoArguments) -> Result<Exit, Failure> {
         .build()?;
     runtime.block_on(async {
         let mut stage = Stage::new();
-        let mut fleet = Fleet::new(arguments.dir.as_deref())?;
+        let mut fleet = DemoFleet::new(arguments.dir.as_deref())?;
         let outcome = tokio::select! {
             outcome = perform(&mut fleet, &mut stage, arguments) => outcome,
             signal = asked_to_end() => {
@@ -57,7 +57,7 @@ pub(crate) fn run(arguments: &DemoArguments) -> Result<Exit, Failure> {
         match &outcome {
             Ok(_) => {
                 fleet.clean_up();
-                stage.note("every process has ended and the directory is gone");
+                stage.note("all processes stopped, directory removed");
             }
             // What the servers and agents said tells why.
             Err(_) => stage.note(&fleet.where_the_logs_are()),
@@ -68,26 +68,26 @@ pub(crate) fn run(arguments: &DemoArguments) -> Result<Exit, Failure> {
 
 /// The other play: servers that keep the data together.
 async fn perform_cluster(
-    fleet: &mut Fleet,
+    fleet: &mut DemoFleet,
     stage: &mut Stage,
     servers: usize,
 ) -> Result<(), Failure> {
-    stage.act("servers form a cluster, and keep the data together");
+    stage.act("The servers form a cluster with a shared datastore");
     fleet.start_cluster(servers, stage).await?;
-    stage.act("four agents join; they know one server, and learn the others");
+    stage.act("Four agents join; each is configured with one server and learns about the others");
     fleet.start_agents(stage).await?;
     fleet.wait_until_all_answer(stage).await?;
-    stage.act("code from git, compiled ahead of time and released");
+    stage.act("Code is deployed from git, compiled in advance and released");
     fleet.deploy_and_release_slowly(stage).await?;
-    stage.act("the site runs in order, and the server that leads the run is killed (kill -9)");
+    stage.act("The site runs in order; the server that leads the run is killed (kill -9)");
     fleet.run_through_a_kill(stage).await?;
-    stage.act("a server that keeps data is killed (kill -9)");
+    stage.act("A server with a datastore is killed (kill -9)");
     fleet.lose_a_datastore(stage).await?;
     fleet.show_nodes(stage).await
 }
 
 async fn perform(
-    fleet: &mut Fleet,
+    fleet: &mut DemoFleet,
     stage: &mut Stage,
     arguments: &DemoArguments,
 ) -> Result<Exit, Failure> {
@@ -96,32 +96,31 @@ async fn perform(
         if let Some(servers) = arguments.cluster {
             return perform_cluster(fleet, stage, servers).await;
         }
-        stage.act("a server starts, with a store and an authority of its own");
+        stage.act("A server starts with its own store and CA");
         fleet.start_server(stage).await?;
-        stage.act("four agents join, each with a one-time token and a pinned authority");
+        stage.act("Four agents join, each with a one-time token and the CA fingerprint");
         fleet.start_agents(stage).await?;
         fleet.wait_until_all_answer(stage).await?;
-        stage.act("code from git: catalogs are compiled ahead of time, and held");
+        stage.act("Code is deployed from git; catalogs are compiled in advance and held");
         fleet.deploy(stage).await?;
-        stage.act("a release to half of the nodes; they run it, and every event streams back");
+        stage.act("A release to half of the nodes; they apply it and stream every event back");
         fleet.release(stage).await?;
-        stage.act("a change that is wrong, and the way back");
+        stage.act("A bad change is released and rolled back");
         fleet.roll_back(stage).await?;
-        stage.act("the site's two applications run in order, the database first");
+        stage.act("The site's two applications run in order, the database first");
         fleet.run_site(stage).await?;
-        stage.act("an operator takes a node out of service, and says why");
+        stage.act("An operator disables a node and gives a reason");
         fleet.disable_one(stage).await?;
-        stage.act(
-            "the server is killed (kill -9) with a command still waiting for a node that is away",
-        );
+        stage.act("The server is killed (kill -9) while a command waits for a disconnected node");
         fleet.lose_the_server(stage).await?;
         fleet.show_nodes(stage).await?;
-        stage.act("the disk is replaced; web nodes cue the load balancer, which runs once for all");
+        stage.act("The node is enabled again; web nodes trigger the load balancer, which runs once for all of them");
         fleet.cue(stage).await
     };
     tokio::time::timeout(PATIENCE, play).await.map_err(|_| {
         Failure::new(format!(
-            "the demo did not get to its end within {PATIENCE:?}"
+            "the demo did not finish within {} s",
+            PATIENCE.as_secs()
         ))
     })??;
     if keep {

@@ -1,6 +1,6 @@
 //! `bunraku environment`: code from git, and taking it into use.
 
-use bunraku_model::EnvironmentName;
+use bunraku_model::{EnvironmentName, OrderingMode};
 use bunraku_wire::Client;
 use bunraku_wire::api::{
     Deploy, DeployRequest, DeployState, DeployStatus, EnvironmentChange, EnvironmentChanged,
@@ -9,16 +9,18 @@ use bunraku_wire::api::{
 };
 use bunraku_wire::endpoints::{
     ChangeEnvironment, CreateEnvironment, DeployEnvironment, Endpoint, ListEnvironments,
-    ReceivePush, RemoveEnvironment, ShowDeploy, ShowEnvironment, WaitQuery,
+    ReceivePush, RemoveEnvironment, ShowDeploy, ShowEnvironment, UnpinEnvironment, WaitQuery,
 };
 use clap::{Subcommand, ValueEnum};
 use jiff::Timestamp;
 
-use crate::compile_view::{counted, place, progress};
+use crate::compile_view::{place, progress};
 use crate::connection::failed;
 use crate::context::Context;
+use crate::duration::HumanDuration;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::ordering::ordering_mode;
 use crate::output::{self, Table, ago};
 
 /// Nodes that are named; the rest is counted.
@@ -42,6 +44,12 @@ pub(crate) enum EnvironmentCommand {
         /// Volatile facts, as dotted paths (`memory.*.used,load`)
         #[arg(long, value_name = "FACTS", value_delimiter = ',')]
         volatile: Option<Vec<String>>,
+        /// Ordering mode of the nodes' runs [default: file order for states, inferred order for others]
+        #[arg(long, value_name = "MODE", value_parser = ordering_mode())]
+        order: Option<OrderingMode>,
+        /// Look for new commits at this interval, such as `5m` [default: only webhooks]
+        #[arg(long, value_name = "INTERVAL")]
+        poll: Option<HumanDuration>,
     },
     /// List environments
     List,
@@ -62,6 +70,15 @@ pub(crate) enum EnvironmentCommand {
         /// Use the volatile facts of the servers' configuration
         #[arg(long, conflicts_with = "volatile")]
         usual_volatile: bool,
+        /// Ordering mode of the nodes' runs
+        #[arg(long, value_name = "MODE", value_parser = ordering_mode())]
+        order: Option<OrderingMode>,
+        /// Use the default ordering mode: file order for states, inferred order for others
+        #[arg(long, conflicts_with = "order")]
+        default_order: bool,
+        /// Look for new commits at this interval, such as `5m`; `0s` disables it
+        #[arg(long, value_name = "INTERVAL")]
+        poll: Option<HumanDuration>,
         /// Create a new webhook secret; the old one stops working
         #[arg(long)]
         new_hook_secret: bool,
@@ -70,17 +87,24 @@ pub(crate) enum EnvironmentCommand {
     Remove { name: EnvironmentName },
     /// Fetch code and compile all nodes of the environment
     #[command(
-        after_help = "Example:\n  bunraku environment deploy production --wait\n\nWith `--wait`: exit code 0 if all nodes are compiled, 3 if some failed, 1 if the deploy failed."
+        after_help = "Examples:\n  bunraku environment deploy production --wait\n  bunraku environment deploy production --commit v1.4.0 --wait\n\nA commit, tag or branch given with `--commit` pins the environment: pushes do not move it until\n`bunraku environment unpin`.\n\nWith `--wait`: exit code 0 if all nodes are compiled, 3 if some failed, 1 if the deploy failed."
     )]
     Deploy {
         name: EnvironmentName,
-        /// Commit [default: the newest of the branch]
-        #[arg(long)]
+        /// Commit, tag or branch to deploy and pin [default: the newest of the environment's branch]
+        #[arg(long, value_name = "REF", visible_alias = "ref")]
         commit: Option<String>,
+        /// Do not pin: the next push deploys the newest code
+        #[arg(long, requires = "commit")]
+        no_pin: bool,
         /// Wait until all nodes are compiled
         #[arg(long)]
         wait: bool,
     },
+    /// List the modules of the deployed code, with their commits and versions
+    Modules { name: EnvironmentName },
+    /// Lift the pin of an environment, so that pushes deploy again
+    Unpin { name: EnvironmentName },
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -108,6 +132,8 @@ pub(crate) fn run(command: EnvironmentCommand, context: &Context) -> Result<Exit
                 branch,
                 policy,
                 volatile,
+                order,
+                poll,
             } => {
                 let new = NewEnvironment {
                     name,
@@ -115,9 +141,11 @@ pub(crate) fn run(command: EnvironmentCommand, context: &Context) -> Result<Exit
                     branch,
                     policy: policy.into(),
                     volatile,
+                    order,
+                    poll_seconds: poll.map(|every| every.0.as_secs()),
                 };
                 let added = client.call_with(CreateEnvironment, &new).await;
-                changed(&added.map_err(|error| failed(&error))?, json, "made")
+                changed(&added.map_err(|error| failed(&error))?, json, "Created")
             }
             EnvironmentCommand::Set {
                 name,
@@ -126,32 +154,64 @@ pub(crate) fn run(command: EnvironmentCommand, context: &Context) -> Result<Exit
                 policy,
                 volatile,
                 usual_volatile,
+                order,
+                default_order,
+                poll,
                 new_hook_secret,
             } => {
                 let change = EnvironmentChange {
                     url,
                     branch,
                     policy: policy.map(ReleasePolicy::from),
-                    volatile: match usual_volatile {
-                        true => Some(VolatileChange::Usual),
-                        false => volatile.map(VolatileChange::Facts),
+                    volatile: if usual_volatile {
+                        Some(VolatileChange::Usual)
+                    } else {
+                        volatile.map(VolatileChange::Facts)
                     },
+                    order,
+                    default_order,
+                    poll_seconds: poll.map(|every| every.0.as_secs()),
                     new_hook_secret,
                 };
                 let at = ChangeEnvironment.at(&name);
                 let set = client.call_with(at, &change).await;
-                changed(&set.map_err(|error| failed(&error))?, json, "changed")
+                let set = set.map_err(|error| failed(&error))?;
+                let done = changed(&set, json, "Changed")?;
+                if (order.is_some() || default_order) && set.environment.deployed.is_some() {
+                    eprintln!(
+                        "\nhint: run `bunraku compile --environment {name}` to compile its nodes with this order"
+                    );
+                }
+                Ok(done)
             }
             EnvironmentCommand::List => list(&client, json).await,
+            EnvironmentCommand::Modules { name } => modules(&client, &name, json).await,
             EnvironmentCommand::Show { name } => show(&client, &name, json).await,
             EnvironmentCommand::Remove { name } => {
                 let removed = client.call(RemoveEnvironment.at(&name)).await;
                 removed.map_err(|error| failed(&error))?;
-                eprintln!("environment {name} is removed");
+                eprintln!("Removed environment {name}.");
                 Ok(Exit::Done)
             }
-            EnvironmentCommand::Deploy { name, commit, wait } => {
-                deploy(&client, &name, commit, wait, json).await
+            EnvironmentCommand::Deploy {
+                name,
+                commit,
+                no_pin,
+                wait,
+            } => {
+                let request = DeployRequest {
+                    commit,
+                    pin: !no_pin,
+                };
+                deploy(&client, &name, &request, wait, json).await
+            }
+            EnvironmentCommand::Unpin { name } => {
+                let unpinned = client.call(UnpinEnvironment.at(&name)).await;
+                unpinned.map_err(|error| failed(&error))?;
+                eprintln!(
+                    "Environment {name} is not pinned.\n\nhint: deploy the newest code with `bunraku environment deploy {name} --wait`"
+                );
+                Ok(Exit::Done)
             }
         }
     })
@@ -163,14 +223,14 @@ fn changed(changed: &EnvironmentChanged, json: bool, what: &str) -> Result<Exit,
         return Ok(Exit::Done);
     }
     let name = &changed.environment.name;
-    eprintln!("environment {name} is {what}");
+    eprintln!("{what} environment {name}.");
     if let Some(secret) = &changed.hook_secret {
         let hook = ReceivePush.at(&name.to_string());
-        eprintln!("\nits webhook is POST {hook}, signed with this secret, shown once:");
+        eprintln!("\nWebhook: POST {hook}, signed with this secret (shown only once):");
         output::write(&format!("{secret}\n"))?;
     }
     if changed.environment.deployed.is_none() {
-        eprintln!("\nhint: take its code into use with `bunraku environment deploy {name} --wait`");
+        eprintln!("\nhint: deploy its code with `bunraku environment deploy {name} --wait`");
     }
     Ok(Exit::Done)
 }
@@ -180,21 +240,28 @@ async fn list(client: &Client, json: bool) -> Result<Exit, Failure> {
         .call(ListEnvironments)
         .await
         .map_err(|error| failed(&error))?;
-    if json {
-        output::json(&all)?;
-        return Ok(Exit::Done);
-    }
-    if all.is_empty() {
-        eprintln!("no environments yet\n\nhint: make one with `bunraku environment add NAME URL`");
+    let empty = "no environments yet\n\nhint: create one with `bunraku environment add NAME URL`";
+    if !output::has_rows(&all, json, empty)? {
         return Ok(Exit::Done);
     }
     let now = Timestamp::now();
-    let mut table = Table::new(&["ENVIRONMENT", "CODE", "DEPLOYED", "POLICY", "NODES", "URL"]);
+    let mut table = Table::new(&[
+        "ENVIRONMENT",
+        "CODE",
+        "DEPLOYED",
+        "POLICY",
+        "ORDER",
+        "NODES",
+        "URL",
+    ]);
     for one in all {
         let (code, when) = match &one.deployed {
             None => ("none".to_owned(), "never".to_owned()),
             Some(deployed) => (
-                deployed.code_id.short().to_owned(),
+                match &one.pin {
+                    None => deployed.code_id.short().to_owned(),
+                    Some(_) => format!("{} pinned", deployed.code_id.short()),
+                },
                 format!("{} ago", ago(deployed.at, now)),
             ),
         };
@@ -203,6 +270,7 @@ async fn list(client: &Client, json: bool) -> Result<Exit, Failure> {
             code,
             when,
             one.policy.as_str().to_owned(),
+            order_word(one.order),
             progress(&one.progress),
             one.url,
         ]);
@@ -223,7 +291,7 @@ async fn show(client: &Client, name: &EnvironmentName, json: bool) -> Result<Exi
     let now = Timestamp::now();
     let summary = &detail.summary;
     let deployed = match &summary.deployed {
-        None => "nothing yet".to_owned(),
+        None => "not deployed yet".to_owned(),
         Some(deployed) => format!(
             "{}, deploy {}, {} ago, compiler {}",
             deployed.code_id,
@@ -232,9 +300,12 @@ async fn show(client: &Client, name: &EnvironmentName, json: bool) -> Result<Exi
             deployed.compiler
         ),
     };
-    let branch = summary.branch.as_deref().unwrap_or("the repository's own");
+    let branch = summary
+        .branch
+        .as_deref()
+        .unwrap_or("the repository's default");
     let volatile = match &summary.volatile {
-        None => "as the servers' settings say".to_owned(),
+        None => "as configured on the servers".to_owned(),
         Some(paths) => paths.join(", "),
     };
     let lines = [
@@ -243,11 +314,31 @@ async fn show(client: &Client, name: &EnvironmentName, json: bool) -> Result<Exi
         ("branch", branch.to_owned()),
         ("policy", summary.policy.as_str().to_owned()),
         ("volatile", volatile),
+        ("order", order_word(summary.order)),
         ("code", deployed),
         ("nodes", progress(&summary.progress)),
     ];
+    let owner =
+        (summary.repository.as_ref()).map(|repository| ("repository", repository.to_string()));
+    let poll = (summary.poll_seconds).map(|seconds| ("poll", format!("every {seconds} s")));
+    let modules = (!detail.modules.is_empty()).then(|| {
+        let count = detail.modules.len();
+        let shown = format!("{count}; list them with `bunraku environment modules {name}`");
+        ("modules", shown)
+    });
+    let pin = summary.pin.as_ref().map(|pin| {
+        let since = ago(pin.since, now);
+        (
+            "pinned",
+            format!("to {} by {}, {since} ago", pin.reference, pin.by),
+        )
+    });
     let mut text: String = lines
         .iter()
+        .chain(&owner)
+        .chain(&poll)
+        .chain(&modules)
+        .chain(&pin)
         .map(|(name, value)| format!("{name:<12} {value}\n"))
         .collect();
     text.push_str(&failures(&detail.failures));
@@ -259,19 +350,58 @@ async fn show(client: &Client, name: &EnvironmentName, json: bool) -> Result<Exi
     Ok(Exit::Done)
 }
 
+fn order_word(order: Option<OrderingMode>) -> String {
+    order.map_or_else(|| "default".to_owned(), |mode| mode.to_string())
+}
+
+async fn modules(client: &Client, name: &EnvironmentName, json: bool) -> Result<Exit, Failure> {
+    let detail: EnvironmentDetail = client
+        .call(ShowEnvironment.at(name))
+        .await
+        .map_err(|error| failed(&error))?;
+    if json {
+        output::json(&detail.modules)?;
+        return Ok(Exit::Done);
+    }
+    if detail.modules.is_empty() {
+        eprintln!("The code of {name} names no modules.");
+        return Ok(Exit::Done);
+    }
+    let mut table = Table::new(&["MODULE", "ASKED", "DEPLOYED", "PATH", "SOURCE"]);
+    for module in detail.modules {
+        table.row(vec![
+            module.name,
+            module.reference.unwrap_or_else(|| "newest".to_owned()),
+            match module.sha256 {
+                // A commit is long, and a version is not.
+                None => module.version.chars().take(12).collect(),
+                Some(_) => module.version,
+            },
+            module.path,
+            module.source,
+        ]);
+    }
+    table.print()?;
+    Ok(Exit::Done)
+}
+
 fn deploys(deploys: &[Deploy], now: Timestamp) -> Table {
-    let mut table = Table::new(&["DEPLOY", "ASKED", "BY", "OUTCOME"]);
+    let mut table = Table::new(&["DEPLOY", "REQUESTED", "BY", "OUTCOME"]);
     for deploy in deploys {
         let outcome = match &deploy.state {
-            DeployState::Waiting => "waits".to_owned(),
+            DeployState::Waiting => "pending".to_owned(),
             DeployState::Queueing { code_id } => {
-                format!("{}: its nodes are being queued", code_id.short())
+                format!("{}: queueing its nodes", code_id.short())
             }
             DeployState::Deployed { code_id, nodes, .. } => {
-                format!("{}: {} queued", code_id.short(), counted(*nodes))
+                format!(
+                    "{}: {} queued",
+                    code_id.short(),
+                    output::count(*nodes, "node")
+                )
             }
             DeployState::Unchanged { code_id } => {
-                format!("{}: in use already", code_id.short())
+                format!("{}: already deployed", code_id.short())
             }
             DeployState::Failed { problem, .. } => format!("failed: {}", place(problem)),
             DeployState::Superseded { by } => format!("superseded by deploy {by}"),
@@ -289,13 +419,12 @@ fn deploys(deploys: &[Deploy], now: Timestamp) -> Table {
 async fn deploy(
     client: &Client,
     name: &EnvironmentName,
-    commit: Option<String>,
+    request: &DeployRequest,
     wait: bool,
     json: bool,
 ) -> Result<Exit, Failure> {
-    let request = DeployRequest { commit };
     let asked: Deploy = client
-        .call_with(DeployEnvironment.at(name), &request)
+        .call_with(DeployEnvironment.at(name), request)
         .await
         .map_err(|error| failed(&error))?;
     if !wait {
@@ -303,7 +432,7 @@ async fn deploy(
             output::json(&asked)?;
         } else {
             eprintln!(
-                "deploy {} of {name} is on its way\n\nhint: see what became of it with `bunraku environment show {name}`",
+                "Deploy {} of {name} requested.\n\nhint: see its outcome with `bunraku environment show {name}`",
                 asked.number
             );
         }
@@ -346,7 +475,7 @@ async fn wait_for(
         let waiting = status.progress.waiting;
         if !quiet && waiting != told {
             told = waiting;
-            eprintln!("{} to compile", counted(waiting));
+            eprintln!("{} to compile", output::count(waiting, "node"));
         }
     }
 }
@@ -358,7 +487,7 @@ fn result(name: &EnvironmentName, status: &DeployStatus) -> String {
             let hint = problem.hint.as_ref();
             let hint = hint.map_or_else(String::new, |hint| format!("\nhint: {hint}\n"));
             return format!(
-                "deploy {number}  {name}  failed, the code before stays in use\n  ✗ {}\n{hint}",
+                "deploy {number}  {name}  failed; the previous code stays in use\n  ✗ {}\n{hint}",
                 place(problem)
             );
         }
@@ -368,18 +497,26 @@ fn result(name: &EnvironmentName, status: &DeployStatus) -> String {
         DeployState::Waiting | DeployState::Superseded { .. } => String::new(),
     };
     let mut text = format!("deploy {number}  {name}  {code}\n");
+    if let Some(reference) = status.deploy.commit.as_ref().filter(|_| status.deploy.pin) {
+        text.push_str(&format!(
+            "  pinned to {reference} until `bunraku environment unpin {name}`\n"
+        ));
+    }
     let progress = &status.progress;
-    text.push_str(&format!("  ✓ {} compiled\n", counted(progress.compiled)));
+    text.push_str(&format!(
+        "  ✓ {} compiled\n",
+        output::count(progress.compiled, "node")
+    ));
     if progress.without_facts > 0 {
         text.push_str(&format!(
             "  - {} without facts yet\n",
-            counted(progress.without_facts)
+            output::count(progress.without_facts, "node")
         ));
     }
     if progress.failed > 0 {
         text.push_str(&format!(
-            "  ✗ {} failed, what they had stays\n",
-            counted(progress.failed)
+            "  ✗ {} failed and kept the previous catalog\n",
+            output::count(progress.failed, "node")
         ));
     }
     text.push_str(&failures(&status.failures));
@@ -408,7 +545,7 @@ pub(crate) fn failures(groups: &[FailureGroup]) -> String {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
-        let count = counted(group.nodes.len());
+        let count = output::count(group.nodes.len(), "node");
         text.push_str(&format!("  on {count}: {}{more}\n", named.join(", ")));
     }
     text

@@ -112,9 +112,10 @@ async fn diff(
     };
     let reply = client.call(CompareFacts.with_query(node, &query)).await;
     let reply: FactsDifference = reply.map_err(|error| failed(&error))?;
-    match json {
-        true => output::json(&reply)?,
-        false => output::write(&difference_lines(&reply))?,
+    if json {
+        output::json(&reply)?;
+    } else {
+        output::write(&difference_lines(&reply))?;
     }
     Ok(Exit::Done)
 }
@@ -195,7 +196,7 @@ fn print(facts: &FactSet, fact: Option<&str>) -> Result<Exit, Failure> {
     match facts.get(path) {
         None => {
             let failure = Failure::new(format!("there is no fact `{path}`"));
-            return Err(failure.hint("see all of them by leaving the path out"));
+            return Err(failure.hint("omit the path to see all facts"));
         }
         Some(Value::String(text)) => output::write(&format!("{text}\n"))?,
         Some(value) => output::json(value)?,

@@ -16,14 +16,16 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::bound_child::{self, Ended, Job, Log};
+use crate::bound_child::{self, Job, ProgramEnd};
 use crate::connection::failed;
 use crate::context::Context;
 use crate::duration::HumanDuration;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::lease::keep_lease;
 use crate::output::{self, Table, ago};
 use crate::signals::asked_to_end;
+use crate::task_log::TaskLog;
 
 /// Others hold it, and the time to wait is over.
 const BUSY: u8 = 11;
@@ -40,7 +42,7 @@ Example:
     Acquire {
         name: LockName,
         #[command(flatten)]
-        wish: Wish,
+        wish: AcquireArguments,
         /// Acquire as this holder; renews the lock if this name already holds it
         #[arg(long = "as", value_name = "SESSION")]
         session: Option<String>,
@@ -94,14 +96,14 @@ Example:
     Exec {
         name: LockName,
         #[command(flatten)]
-        wish: Wish,
+        wish: AcquireArguments,
         #[arg(required = true, last = true)]
         command: Vec<String>,
     },
 }
 
 #[derive(Args)]
-pub(crate) struct Wish {
+pub(crate) struct AcquireArguments {
     /// The lock is lost if it is not renewed for this long
     #[arg(long, value_name = "SPAN", default_value = "30s")]
     lease: HumanDuration,
@@ -193,7 +195,7 @@ async fn manage(client: &Client, command: LockCommand, json: bool) -> Result<Exi
 async fn acquire(
     client: &Client,
     name: &LockName,
-    wish: &Wish,
+    wish: &AcquireArguments,
     session: Option<String>,
     json: bool,
 ) -> Result<u8, Failure> {
@@ -220,7 +222,7 @@ async fn acquire(
 async fn wait_in_line(
     client: &Client,
     name: &LockName,
-    wish: &Wish,
+    wish: &AcquireArguments,
     session: &str,
 ) -> Result<LockReply, Failure> {
     let deadline = Instant::now() + wish.wait.map_or(Duration::ZERO, |span| span.0);
@@ -241,7 +243,7 @@ async fn wait_in_line(
                 Ok(reply) => return Ok(reply),
                 // The same session finds its place again, on any server.
                 Err(error) if error.is_passing() && !left.is_zero() => {
-                    tracing::warn!(error = %error, "waiting in line goes on");
+                    tracing::warn!(error = %error, "still waiting for the lock");
                     tokio::time::sleep(Duration::from_millis(200)).await;
                 }
                 Err(error) => return Err(failed(&error)),
@@ -268,14 +270,14 @@ async fn leave(client: &Client, name: &LockName, session: &str) {
         session: session.to_owned(),
     };
     if let Err(error) = client.call_with(LeaveLockLine.at(name), &request).await {
-        tracing::debug!(error = %error, "the place in line was not given back");
+        tracing::debug!(error = %error, "could not leave the queue of the lock");
     }
 }
 
 async fn exec(
     client: Client,
     name: LockName,
-    wish: Wish,
+    wish: AcquireArguments,
     command: Vec<String>,
 ) -> Result<u8, Failure> {
     let session = Uuid::new_v4().to_string();
@@ -302,8 +304,8 @@ async fn exec(
     let job = Job {
         words: command,
         environment: vec![
-            ("BUNRAKU_LOCK", name.to_string()),
-            ("BUNRAKU_LOCK_TOKEN", token.to_string()),
+            ("BUNRAKU_LOCK".to_owned(), name.to_string()),
+            ("BUNRAKU_LOCK_TOKEN".to_owned(), token.to_string()),
         ],
         document: None,
     };
@@ -313,16 +315,17 @@ async fn exec(
         async move { client.call_with(lease, &LockToken { token }).await }
     };
     let ttl = Duration::from_secs(wish.lease.0.as_secs().max(1));
-    match bound_child::run(job, &Log::default(), ttl, granted, renew).await? {
-        Ended::Exit(code) => {
+    let lost = keep_lease(ttl, granted, renew);
+    match bound_child::run(job, &TaskLog::default(), lost).await? {
+        ProgramEnd::Exit(code) => {
             let at = ReleaseLock.at(&name);
             let released = client.call_with(at, &LockToken { token }).await;
             if let Err(error) = released {
-                tracing::warn!(error = %error, "the lock ends with its lease");
+                tracing::warn!(error = %error, "could not release the lock; it expires with its lease");
             }
             Ok(code)
         }
-        Ended::Lost(why) => {
+        ProgramEnd::Lost(why) => {
             Err(Failure::new(format!("{name} was lost: {why}")).exit(Exit::Refused))
         }
     }
@@ -366,7 +369,7 @@ async fn show(client: &Client, name: &LockName, json: bool) -> Result<Exit, Fail
         }
     }
     if status.holders.is_empty() && status.waiters.is_empty() {
-        eprintln!("nobody holds {name}");
+        eprintln!("{name} is free");
         return Ok(Exit::Done);
     }
     table.print()?;

@@ -9,7 +9,7 @@ use bunraku_cluster::failover::Limits;
 use bunraku_cluster::member::{Member, MemberOptions};
 use bunraku_cluster::membership::SwimOptions;
 use bunraku_server::{ClusterLink, ClusterMember};
-use bunraku_wire::api::cluster::{ClusterSight, ClusterWelcome};
+use bunraku_wire::api::cluster::{ClusterView, ClusterWelcome};
 
 use crate::config::ClusterSection;
 use crate::failure::Failure;
@@ -32,7 +32,7 @@ impl Link {
 
 #[async_trait]
 impl ClusterMember for Link {
-    fn sight(&self) -> ClusterSight {
+    fn sight(&self) -> ClusterView {
         self.member.sight()
     }
 

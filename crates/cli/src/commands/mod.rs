@@ -31,6 +31,7 @@ pub(crate) mod query;
 pub(crate) mod reactor;
 pub(crate) mod release;
 pub(crate) mod report;
+pub(crate) mod repository;
 pub(crate) mod restore;
 pub(crate) mod run;
 pub(crate) mod server;

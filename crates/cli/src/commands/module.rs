@@ -6,8 +6,8 @@ mod source;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use bunraku_engine::modules::{Shelf, read_trust};
-use bunraku_module::{EXTENSION, File, SigningKey, Verified, pack, sign, verify};
+use bunraku_engine::modules::{ModuleStore, read_trust};
+use bunraku_module::{EXTENSION, File, SigningKey, VerifiedModule, pack, sign, verify};
 use clap::Subcommand;
 use serde_json::{Value, json};
 
@@ -17,6 +17,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::machine_modules::KeyArgs;
 use crate::output::{self, Table};
+use crate::state_dir::StateDirArgs;
 
 #[derive(Subcommand)]
 pub(crate) enum ModuleCommand {
@@ -55,7 +56,7 @@ pub(crate) enum ModuleCommand {
         #[command(flatten)]
         keys: KeyArgs,
         #[command(flatten)]
-        state: StateArgs,
+        state: StateDirArgs,
     },
     /// List installed or published modules, and whether they are accepted
     List {
@@ -65,7 +66,7 @@ pub(crate) enum ModuleCommand {
         #[command(flatten)]
         keys: KeyArgs,
         #[command(flatten)]
-        state: StateArgs,
+        state: StateDirArgs,
     },
     /// Publish a signed module on the server
     Publish {
@@ -94,18 +95,6 @@ pub(crate) enum ModuleCommand {
     Log,
 }
 
-#[derive(clap::Args)]
-pub(crate) struct StateArgs {
-    /// State directory of the engine.
-    #[arg(
-        long,
-        value_name = "DIRECTORY",
-        default_value = "/var/lib/bunraku/engine",
-        env = "BUNRAKU_STATE_DIR"
-    )]
-    state_dir: PathBuf,
-}
-
 pub(crate) fn run(command: ModuleCommand, context: &Context) -> Result<Exit, Failure> {
     let json = context.global.json;
     match command {
@@ -116,8 +105,8 @@ pub(crate) fn run(command: ModuleCommand, context: &Context) -> Result<Exit, Fai
             let trust = read_trust(&keys.module_keys)?;
             let module = verify(&read(&file)?, &trust).map_err(|error| {
                 let hint = match error {
-                    bunraku_module::Refused::UnknownKey(_) => Some(format!(
-                        "trust the key by putting its `.pub` file into {}",
+                    bunraku_module::VerifyError::UnknownKey(_) => Some(format!(
+                        "to trust the key, copy its `.pub` file to {}",
                         keys.module_keys.display()
                     )),
                     _ => None,
@@ -135,7 +124,7 @@ pub(crate) fn run(command: ModuleCommand, context: &Context) -> Result<Exit, Fai
             state,
         } => {
             let trust = read_trust(&keys.module_keys)?;
-            let shelf = Shelf::new(&state.state_dir);
+            let shelf = ModuleStore::new(&state.state_dir);
             let (name, package) = source.package()?;
             let module = (shelf.install(&name, &package, &trust)).map_err(refused)?;
             told(&module, "installed", json)
@@ -188,7 +177,7 @@ fn beside(path: &Path) -> PathBuf {
 
 fn keygen(path: &Path, comment: &str, json: bool) -> Result<Exit, Failure> {
     if comment.contains(char::is_control) {
-        return Err(Failure::usage("a comment is one line"));
+        return Err(Failure::usage("the comment must be a single line"));
     }
     let key = SigningKey::generate()?;
     let public = key.public(comment);
@@ -201,7 +190,7 @@ fn keygen(path: &Path, comment: &str, json: bool) -> Result<Exit, Failure> {
     } else {
         output::write(&format!("{fingerprint}\n"))?;
         eprintln!(
-            "\nhint: keep {} to yourself; machines that should trust it need {}",
+            "\nhint: keep {} secret; machines that should trust this key need {}",
             path.display(),
             beside(path).display()
         );
@@ -244,9 +233,9 @@ fn collect(directory: &Path, prefix: &str, files: &mut Vec<File>) -> Result<(), 
         let entry = entry.map_err(|error| cannot(directory, error))?;
         let path = entry.path();
         let name = entry.file_name();
-        let name = name
-            .to_str()
-            .ok_or_else(|| Failure::new(format!("the name of {} is not text", path.display())))?;
+        let name = name.to_str().ok_or_else(|| {
+            Failure::new(format!("the name of {} is not valid UTF-8", path.display()))
+        })?;
         let kind = entry.file_type().map_err(|error| cannot(&path, error))?;
         let inside = format!("{prefix}{name}");
         if kind.is_dir() {
@@ -260,7 +249,7 @@ fn collect(directory: &Path, prefix: &str, files: &mut Vec<File>) -> Result<(), 
             });
         } else {
             return Err(Failure::new(format!(
-                "{} is not a plain file: a module has only such",
+                "{} is not a regular file; a module may contain only regular files",
                 path.display()
             )));
         }
@@ -282,7 +271,7 @@ fn signed(file: &Path, key: &Path, json: bool) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-fn described(module: &Verified) -> Value {
+fn described(module: &VerifiedModule) -> Value {
     let manifest = module.manifest();
     json!({
         "name": manifest.name,
@@ -294,7 +283,7 @@ fn described(module: &Verified) -> Value {
     })
 }
 
-fn told(module: &Verified, what: &str, json: bool) -> Result<Exit, Failure> {
+fn told(module: &VerifiedModule, what: &str, json: bool) -> Result<Exit, Failure> {
     if json {
         output::json(&described(module))?;
         return Ok(Exit::Done);
@@ -319,7 +308,7 @@ fn list(keys: &Path, state_directory: &Path, json: bool) -> Result<Exit, Failure
     let mut table = Table::new(&["MODULE", "VERSION", "TYPES", "SIGNED BY", "STATUS"]);
     let mut all = Vec::new();
     let mut exit = Exit::Done;
-    for path in Shelf::new(state_directory).packages()? {
+    for path in ModuleStore::new(state_directory).packages()? {
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();
         match verify(&read(&path)?, &trust) {
             Ok(module) => {

@@ -93,7 +93,7 @@ pub(crate) fn run(command: NodeCommand, context: &Context) -> Result<Exit, Failu
                         .call_with(DisableNode.at(node), &request)
                         .await
                         .map_err(|error| failed(&error))?;
-                    eprintln!("{node} is disabled");
+                    eprintln!("Disabled {node}.");
                 }
                 Ok(Exit::Done)
             }
@@ -103,7 +103,7 @@ pub(crate) fn run(command: NodeCommand, context: &Context) -> Result<Exit, Failu
                         .call(EnableNode.at(node))
                         .await
                         .map_err(|error| failed(&error))?;
-                    eprintln!("{node} is enabled");
+                    eprintln!("Enabled {node}.");
                 }
                 Ok(Exit::Done)
             }
@@ -114,7 +114,7 @@ pub(crate) fn run(command: NodeCommand, context: &Context) -> Result<Exit, Failu
                         .call(RemoveNode.at(node))
                         .await
                         .map_err(|error| failed(&error))?;
-                    eprintln!("{node} is removed, and its certificates are revoked");
+                    eprintln!("Removed {node} and revoked its certificates.");
                 }
                 Ok(Exit::Done)
             }
@@ -139,7 +139,7 @@ async fn assign(client: &Client, mut names: Vec<String>) -> Result<Exit, Failure
         let at = AssignEnvironment.at(node);
         let assigned = client.call_with(at, &request).await;
         assigned.map_err(|error| failed(&error))?;
-        eprintln!("{node} is in {environment}");
+        eprintln!("Assigned {node} to environment {environment}.");
     }
     Ok(Exit::Done)
 }
@@ -149,12 +149,9 @@ async fn list(client: &Client, json: bool) -> Result<Exit, Failure> {
         .call(ListNodes)
         .await
         .map_err(|error| failed(&error))?;
-    if json {
-        output::json(&nodes)?;
-        return Ok(Exit::Done);
-    }
-    if nodes.is_empty() {
-        eprintln!("no nodes yet\n\nhint: let the first one in with `bunraku token create`");
+    let empty =
+        "no nodes yet\n\nhint: create a token for the first one with `bunraku token create`";
+    if !output::has_rows(&nodes, json, empty)? {
         return Ok(Exit::Done);
     }
     table(nodes).print()?;
@@ -171,7 +168,7 @@ async fn show(client: &Client, node: &NodeName, json: bool) -> Result<Exit, Fail
         return Ok(Exit::Done);
     }
     let connection = match &summary.status.connection {
-        Connection::Never { since } => format!("never, signed {since}"),
+        Connection::Never { since } => format!("never connected; certificate signed {since}"),
         Connection::Connected { since, server } => {
             format!("connected since {since} to server {server}")
         }

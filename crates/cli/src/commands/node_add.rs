@@ -15,7 +15,7 @@ use crate::duration::HumanDuration;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::node_commands::{report_answers, send_and_wait};
-use crate::ssh::{Binary, Remote, SshArgs, Upload, quoted};
+use crate::ssh::{Binary, SshArgs, SshConnection, Upload, quoted};
 
 /// How long the token can be used: the whole call.
 const TOKEN_SECONDS: u64 = 900;
@@ -53,9 +53,9 @@ pub(crate) struct AddArguments {
 }
 
 /// What is known of the machine and its place.
-struct Joining<'a> {
+struct JoiningNode<'a> {
     arguments: &'a AddArguments,
-    remote: Remote,
+    remote: SshConnection,
     program: String,
     name: NodeName,
 }
@@ -71,15 +71,16 @@ pub(super) async fn run(
         named => named,
     };
     if servers.is_empty() {
-        return Err(Failure::usage("the node has to know a server")
-            .hint("name one as the node reaches it with `--agent-server HOST`"));
+        return Err(Failure::usage("the node needs the address of a server")
+            .hint("pass the address that the node can reach with `--agent-server HOST`"));
     }
-    let remote = Remote::new(&arguments.destination, &arguments.connection)?;
+    let remote = SshConnection::new(&arguments.destination, &arguments.connection)?;
     let binary = Binary::new(arguments.binary.clone())?;
     let installed = binary.install(&remote, &quoted(&arguments.install_dir))?;
-    let place = match installed.copied {
-        true => "copied to",
-        false => "is already at",
+    let place = if installed.copied {
+        "copied to"
+    } else {
+        "is already at"
     };
     eprintln!(
         "{}: Bunraku {place} {}",
@@ -89,7 +90,7 @@ pub(super) async fn run(
         Some(name) => name.clone(),
         None => own_name(&remote, &installed.word)?,
     };
-    let joining = Joining {
+    let joining = JoiningNode {
         arguments,
         remote,
         program: installed.word,
@@ -103,19 +104,19 @@ pub(super) async fn run(
 }
 
 /// What the machine calls itself.
-fn own_name(remote: &Remote, program: &str) -> Result<NodeName, Failure> {
+fn own_name(remote: &SshConnection, program: &str) -> Result<NodeName, Failure> {
     let script =
         format!("{program} facts local networking.fqdn 2>/dev/null || hostname -f || hostname");
-    let told = remote.run("ask for its name", &script, &Upload::Nothing)?;
+    let told = remote.run("determine the host name", &script, &Upload::Nothing)?;
     let name = told.trim().trim_matches('"').to_ascii_lowercase();
     NodeName::new(name).map_err(|error| {
-        Failure::new("the machine has no name that a node can have")
+        Failure::new("the machine's host name is not a valid node name")
             .caused_by(&error)
-            .hint("give one with `--name`")
+            .hint("set one with `--name`")
     })
 }
 
-impl Joining<'_> {
+impl JoiningNode<'_> {
     /// Joins with a token that is good for this node only.
     async fn join(&self, client: &Client, servers: &[String]) -> Result<(), Failure> {
         let request = TokenRequest {
@@ -164,7 +165,7 @@ impl Joining<'_> {
         )?;
         if told.trim() == "kept" {
             eprintln!(
-                "{}: {} exists and is left as it is",
+                "{}: {} exists; not changed",
                 self.arguments.destination, self.arguments.agent_config
             );
         }
@@ -196,11 +197,11 @@ impl Joining<'_> {
             .run("start the agent", &script, &Upload::Bytes(unit.as_bytes()))?;
         match how.trim() {
             "service" => eprintln!(
-                "{}: runs as bunraku-agent.service",
+                "{}: agent started as bunraku-agent.service",
                 self.arguments.destination
             ),
             _ => eprintln!(
-                "{}: there is no systemd: the agent runs, but does not come back after a reboot by itself",
+                "{}: agent started; without systemd, it does not start automatically after a reboot",
                 self.arguments.destination
             ),
         }

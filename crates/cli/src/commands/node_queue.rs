@@ -24,7 +24,7 @@ pub(crate) async fn show(client: &Client, node: &NodeName, json: bool) -> Result
     let now = Timestamp::now();
     if queue.queue.running.is_none() && queue.queue.pending.is_empty() {
         eprintln!(
-            "nothing runs and nothing waits, as of {} ago",
+            "nothing is running or waiting, as of {} ago",
             ago(queue.received, now)
         );
     } else {
@@ -34,12 +34,12 @@ pub(crate) async fn show(client: &Client, node: &NodeName, json: bool) -> Result
         eprintln!("and {} more", queue.queue.more_pending);
     }
     if let Some(run) = queue.queue.held_by {
-        eprintln!("run {run} has the node for itself: other runs wait for its end");
+        eprintln!("run {run} holds the node: other runs wait until it ends");
     }
     if queue.waiting_commands > 0 {
         eprintln!(
-            "{} commands wait on the server for the node",
-            queue.waiting_commands
+            "{} pending on the server",
+            output::count(queue.waiting_commands, "command")
         );
     }
     Ok(Exit::Done)

@@ -46,11 +46,14 @@ pub(crate) struct RunArguments {
     /// Enforce, even outside the node's windows
     #[arg(long, conflicts_with = "noop")]
     enforce: bool,
-    /// Use the node's own run method instead of the released catalog
+    /// Apply the released catalog, even if the node's run method does something else
     #[arg(long)]
+    released: bool,
+    /// Use the node's own run method, which is the default
+    #[arg(long, hide = true, conflicts_with = "released")]
     configured: bool,
     /// Puppet environment for this run, instead of the node's setting
-    #[arg(long, value_name = "ENVIRONMENT", requires = "configured")]
+    #[arg(long, value_name = "ENVIRONMENT", conflicts_with = "released")]
     in_environment: Option<EnvironmentName>,
     /// Apply only resources with one of these tags: type, title, class or a custom tag
     #[arg(long, value_name = "TAGS", value_delimiter = ',')]
@@ -71,7 +74,7 @@ pub(crate) struct RunArguments {
 
 /// What became of one node.
 #[derive(Serialize)]
-struct Outcome {
+struct NodeOutcome {
     node: NodeName,
     run: NodeRunId,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -122,9 +125,10 @@ pub(crate) async fn run(
             );
         }
     }
-    Ok(match outcomes.iter().all(|outcome| outcome.good) {
-        true => Exit::Done,
-        false => Exit::SomeNodesFailed,
+    Ok(if outcomes.iter().all(|outcome| outcome.good) {
+        Exit::Done
+    } else {
+        Exit::SomeNodesFailed
     })
 }
 
@@ -133,7 +137,7 @@ async fn ask(
     client: &Client,
     node: &NodeName,
     arguments: &RunArguments,
-) -> Result<Outcome, Failure> {
+) -> Result<NodeOutcome, Failure> {
     let run = NodeRunId(Uuid::now_v7());
     let within = arguments.start_within.0;
     let request = RunRequest {
@@ -147,11 +151,12 @@ async fn ask(
             (false, true) => Some(RunMode::Enforce),
             (false, false) => None,
         },
-        subject: match arguments.configured {
-            true => RunSubject::Configured {
+        subject: if arguments.released {
+            RunSubject::Released
+        } else {
+            RunSubject::Configured {
                 environment: arguments.in_environment.clone(),
-            },
-            false => RunSubject::Released,
+            }
         },
         tags: arguments.tags.clone(),
         start_before: Timestamp::now().checked_add(within).ok(),
@@ -175,7 +180,7 @@ async fn ask(
         CommandState::Pending { .. } => (false, "no answer yet".to_owned()),
         CommandState::Expired { .. } => (false, "no answer in time".to_owned()),
     };
-    Ok(Outcome {
+    Ok(NodeOutcome {
         node: node.clone(),
         run,
         ending: None,
@@ -205,7 +210,7 @@ async fn answer(
 }
 
 /// To the end of the run, or until its node is lost.
-async fn follow(client: &Client, asked: Outcome, json: bool) -> Result<Outcome, Failure> {
+async fn follow(client: &Client, asked: NodeOutcome, json: bool) -> Result<NodeOutcome, Failure> {
     if !asked.good {
         if !json {
             output::write(&format!("✗ {}  {}\n", asked.node, asked.message))?;
@@ -235,7 +240,7 @@ async fn follow(client: &Client, asked: Outcome, json: bool) -> Result<Outcome, 
     }
 }
 
-async fn told(client: &Client, outcome: Outcome, json: bool) -> Result<Outcome, Failure> {
+async fn told(client: &Client, outcome: NodeOutcome, json: bool) -> Result<NodeOutcome, Failure> {
     if !json {
         let at = ShowReport.at((&outcome.node, &outcome.run));
         let summary: ReportSummary = client.call(at).await.map_err(|error| failed(&error))?;
@@ -246,14 +251,14 @@ async fn told(client: &Client, outcome: Outcome, json: bool) -> Result<Outcome, 
 
 async fn read(
     mut lines: Lines<NumberedEvent>,
-    asked: &Outcome,
+    asked: &NodeOutcome,
     next: &mut u64,
-) -> Result<Option<Outcome>, bunraku_wire::ClientError> {
+) -> Result<Option<NodeOutcome>, bunraku_wire::ClientError> {
     while let Some(event) = lines.next().await {
         let event = event?;
         *next = event.number + event.event.width();
         if let ReportEvent::Finished(finished) = event.event {
-            return Ok(Some(Outcome {
+            return Ok(Some(NodeOutcome {
                 node: asked.node.clone(),
                 run: asked.run,
                 ending: Some(finished.ending),
@@ -268,19 +273,19 @@ async fn read(
 /// A node that is gone in the middle of its run has failed, as far as anybody knows.
 async fn lost(
     client: &Client,
-    asked: &Outcome,
-) -> Result<Option<Outcome>, bunraku_wire::ClientError> {
+    asked: &NodeOutcome,
+) -> Result<Option<NodeOutcome>, bunraku_wire::ClientError> {
     let at = ShowReport.at((&asked.node, &asked.run));
     let summary: ReportSummary = match client.call(at).await {
         Ok(summary) => summary,
         Err(error) if error.status() == Some(404) => return Ok(None),
         Err(error) => return Err(error),
     };
-    Ok((summary.state == ReportState::Lost).then(|| Outcome {
+    Ok((summary.state == ReportState::Lost).then(|| NodeOutcome {
         node: asked.node.clone(),
         run: asked.run,
         ending: None,
-        message: "the node was lost in the middle of the run".to_owned(),
+        message: "the node was lost during the run".to_owned(),
         good: false,
     }))
 }

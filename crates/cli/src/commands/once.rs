@@ -1,15 +1,17 @@
 //! `bunraku stat`, `bunraku init` and `bunraku once`: things done once per fleet.
 
+mod apply_states;
 mod init;
 mod manage;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use bunraku_model::AppName;
 use bunraku_wire::Client;
-use bunraku_wire::api::once::{AttemptOutcome, OnceStanding, StatOnce};
-use bunraku_wire::endpoints::{CheckOnceStanding, Endpoint, ShowOnceStanding, StandingQuery};
+use bunraku_wire::api::once::{AttemptOutcome, OnceStatus, StatOnce};
+use bunraku_wire::endpoints::{CheckOnceStanding, Endpoint, OnceStatusQuery, ShowOnceStanding};
 use clap::Args;
 use serde_json::{Map, Value};
 
@@ -17,6 +19,7 @@ use crate::connection::connect;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::fleet::Fleet;
 use crate::output;
 
 pub(crate) use init::InitArguments;
@@ -56,7 +59,7 @@ pub(crate) fn stat(arguments: &StatArguments, context: &Context) -> Result<ExitC
     let standing = with_client(context, |client| async move {
         Ok(match &arguments.file {
             None => {
-                let query = StandingQuery {
+                let query = OnceStatusQuery {
                     retry: arguments.retry,
                 };
                 let at = ShowOnceStanding.with_query(&arguments.app, &query);
@@ -81,7 +84,7 @@ pub(crate) fn stat(arguments: &StatArguments, context: &Context) -> Result<ExitC
     }
     let failed = matches!(
         standing,
-        OnceStanding::NotReady {
+        OnceStatus::NotReady {
             failed: Some(_),
             ..
         }
@@ -94,7 +97,8 @@ pub(crate) fn stat(arguments: &StatArguments, context: &Context) -> Result<ExitC
 }
 
 pub(crate) fn init(arguments: &InitArguments, context: &Context) -> Result<ExitCode, Failure> {
-    with_client(context, |client| init::run(arguments, client)).map(ExitCode::from)
+    let fleet = Arc::new(Fleet::new(context));
+    with_client(context, |client| init::run(arguments, client, fleet)).map(ExitCode::from)
 }
 
 /// Work on one thread, with any outcome.
@@ -112,31 +116,31 @@ where
     runtime.block_on(work(client))
 }
 
-fn code(standing: &OnceStanding) -> u8 {
+fn code(standing: &OnceStatus) -> u8 {
     match standing {
-        OnceStanding::Ready => 0,
-        OnceStanding::Done { .. } => DONE,
-        OnceStanding::Busy { .. } => BUSY,
-        OnceStanding::NotReady { .. } => NOT_READY,
+        OnceStatus::Ready => 0,
+        OnceStatus::Done { .. } => DONE,
+        OnceStatus::Busy { .. } => BUSY,
+        OnceStatus::NotReady { .. } => NOT_READY,
     }
 }
 
-fn sentence(app: &AppName, standing: &OnceStanding) -> String {
+fn sentence(app: &AppName, standing: &OnceStatus) -> String {
     match standing {
-        OnceStanding::Ready => format!("{app} is ready"),
-        OnceStanding::Done { attempt } => match &attempt.outcome {
+        OnceStatus::Ready => format!("{app} is ready"),
+        OnceStatus::Done { attempt } => match &attempt.outcome {
             AttemptOutcome::Done { ended } => {
-                format!("{app} was done by {} at {ended:.0}", attempt.by)
+                format!("{app} was completed by {} at {ended:.0}", attempt.by)
             }
-            _ => format!("{app} was done by {}", attempt.by),
+            _ => format!("{app} was completed by {}", attempt.by),
         },
-        OnceStanding::Busy { attempt } => {
+        OnceStatus::Busy { attempt } => {
             format!(
-                "{app} is being done by {} since {:.0}",
+                "{} has been running {app} since {:.0}",
                 attempt.by, attempt.started
             )
         }
-        OnceStanding::NotReady { missing, .. } => {
+        OnceStatus::NotReady { missing, .. } => {
             format!("{app} is not ready: it needs {}", missing.join(", "))
         }
     }

@@ -1,6 +1,6 @@
 //! `bunraku plan`: what a run over many nodes would do, and why in this order.
 
-use bunraku_plan::{Plan, Site, dot, plan_svg};
+use bunraku_plan::{RunPlan, Site, dot, plan_svg};
 use clap::ValueEnum;
 
 use crate::context::Context;
@@ -65,7 +65,7 @@ fn show_values(site: &Site) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-fn show(plan: &Plan, arguments: &PlanArguments, json: bool) -> Result<Exit, Failure> {
+fn show(plan: &RunPlan, arguments: &PlanArguments, json: bool) -> Result<Exit, Failure> {
     for warning in &plan.warnings {
         anstream::eprintln!("warning: {warning}");
     }

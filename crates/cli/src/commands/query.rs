@@ -41,9 +41,10 @@ pub(crate) fn run(arguments: QueryArguments, context: &Context) -> Result<Exit, 
         for warning in &reply.warnings {
             eprintln!("warning: {warning}");
         }
-        match json {
-            true => output::json(&reply.rows)?,
-            false => print(&reply)?,
+        if json {
+            output::json(&reply.rows)?;
+        } else {
+            print(&reply)?;
         }
         Ok(Exit::Done)
     })
@@ -51,7 +52,7 @@ pub(crate) fn run(arguments: QueryArguments, context: &Context) -> Result<Exit, 
 
 fn print(reply: &QueryReply) -> Result<(), Failure> {
     if reply.rows.is_empty() {
-        eprintln!("nothing was found");
+        eprintln!("no results");
         return Ok(());
     }
     let headings: Vec<String> = reply

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use bunraku_model::EnvironmentName;
 use bunraku_wire::Client;
 use bunraku_wire::api::reactors::{
-    Happening, Reactor, ReactorLimits, ReactorStatus, ReactorVerdict, TestReactors,
+    Reactor, ReactorEvent, ReactorLimits, ReactorStatus, ReactorVerdict, TestReactors,
 };
 use bunraku_wire::api::triggers::{TriggerEvent, TriggerNews};
 use bunraku_wire::endpoints::{
@@ -65,10 +65,11 @@ pub(crate) fn run(command: ReactorCommand, context: &Context) -> Result<Exit, Fa
     })
 }
 
-fn read(file: &Path) -> Result<Happening, Failure> {
-    let text = match file.as_os_str() == "-" {
-        true => std::io::read_to_string(std::io::stdin()),
-        false => std::fs::read_to_string(file),
+fn read(file: &Path) -> Result<ReactorEvent, Failure> {
+    let text = if file.as_os_str() == "-" {
+        std::io::read_to_string(std::io::stdin())
+    } else {
+        std::fs::read_to_string(file)
     };
     let shown = file.display();
     let text =
@@ -84,12 +85,8 @@ async fn all(client: &Client) -> Result<Vec<ReactorStatus>, Failure> {
 
 async fn list(client: &Client, json: bool) -> Result<Exit, Failure> {
     let all = all(client).await?;
-    if json {
-        output::json(&all)?;
-        return Ok(Exit::Done);
-    }
-    if all.is_empty() {
-        eprintln!("no environment has reactors\n\nhint: docs/reactors.md says how to write one");
+    let empty = "no environment has reactors\n\nhint: see docs/reactors.md for how to write one";
+    if !output::has_rows(&all, json, empty)? {
         return Ok(Exit::Done);
     }
     let mut table = Table::new(&["REACTOR", "ENVIRONMENT", "WHEN", "TRIGGER", "HELD", "PLACE"]);
@@ -126,7 +123,7 @@ async fn show(
     if !found.is_empty() {
         return Err(
             Failure::new(format!("several environments have a `{name}`"))
-                .hint("say which with `--environment`"),
+                .hint("choose one with `--environment`"),
         );
     }
     let by = format!("reactor {name} of {}", status.environment);
@@ -167,7 +164,7 @@ fn page(status: &ReactorStatus) -> String {
     let mut whom = reactor.hosts.clone();
     whom.extend(reactor.query.clone());
     if whom.is_empty() {
-        whom.push("those that the trigger is defined for".to_owned());
+        whom.push("the hosts in the trigger's definition".to_owned());
     }
     let mut text = format!(
         "reactor      {}\nenvironment  {}\nplace        {}:{}\nwhen         {}\ntrigger      {}\nfor          {}\n",
@@ -207,7 +204,7 @@ fn when(reactor: &Reactor) -> String {
 fn limits(limits: &ReactorLimits) -> Option<String> {
     let mut words = holding_words(&limits.into());
     if limits.per_node {
-        words.push("each node for itself".to_owned());
+        words.push("separately for each node".to_owned());
     }
     (!words.is_empty()).then(|| words.join(", "))
 }
@@ -225,12 +222,13 @@ async fn test(client: &Client, request: &TestReactors, json: bool) -> Result<Exi
             output::write(&line(verdict))?;
         }
         if verdicts.is_empty() {
-            eprintln!("no environment has reactors that could be about it");
+            eprintln!("no environment has a reactor for this kind of event");
         }
     }
-    Ok(match any {
-        true => Exit::Done,
-        false => Exit::SomeNodesFailed,
+    Ok(if any {
+        Exit::Done
+    } else {
+        Exit::SomeNodesFailed
     })
 }
 
@@ -240,10 +238,14 @@ fn line(verdict: &ReactorVerdict) -> String {
         return format!("- {name}  {why}\n");
     }
     let hosts: Vec<&str> = verdict.hosts.iter().map(|host| host.as_str()).collect();
-    let hosts = match hosts.is_empty() {
-        true => "whom it is defined for".to_owned(),
-        false => hosts.join(", "),
+    let hosts = if hosts.is_empty() {
+        "the hosts in its definition".to_owned()
+    } else {
+        hosts.join(", ")
     };
     let reason = verdict.reason.as_deref().unwrap_or_default();
-    format!("✓ {name}  fires {} at {hosts}: {reason}\n", verdict.trigger)
+    format!(
+        "✓ {name}  fires {} for {hosts}: {reason}\n",
+        verdict.trigger
+    )
 }

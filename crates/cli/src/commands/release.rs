@@ -147,7 +147,7 @@ pub(crate) fn run(command: ReleaseCommand, context: &Context) -> Result<Exit, Fa
             ReleaseCommand::Resume { environment } => {
                 let resumed = client.call(ResumeReleases.at(&environment)).await;
                 resumed.map_err(|error| failed(&error))?;
-                eprintln!("{environment} goes on by its policy");
+                eprintln!("Resumed {environment}; its release policy applies again.");
                 Ok(Exit::Done)
             }
             ReleaseCommand::Rollback {
@@ -213,15 +213,17 @@ async fn report(
     json: bool,
 ) -> Result<Exit, Failure> {
     let Some(release) = &reply.release else {
-        match json {
-            true => output::json(reply)?,
-            false => eprintln!("nothing to do: every chosen node has its newest catalog already"),
+        if json {
+            output::json(reply)?;
+        } else {
+            eprintln!("nothing to release: all selected nodes already have their newest catalog");
         }
         return Ok(Exit::Done);
     };
-    let state = match wait {
-        true => applied(client, release).await?,
-        false => ReleaseState::Applying,
+    let state = if wait {
+        applied(client, release).await?
+    } else {
+        ReleaseState::Applying
     };
     if json {
         output::json(reply)?;
@@ -260,7 +262,7 @@ fn told(release: &ReleaseSummary, state: Option<ReleaseState>) -> String {
         format!(
             "{} of {} changed",
             release.changed,
-            diff_view::count(release.nodes)
+            output::count(release.nodes, "node")
         ),
     ];
     parts.extend(state.map(|state| state_word(state).to_owned()));
@@ -269,7 +271,7 @@ fn told(release: &ReleaseSummary, state: Option<ReleaseState>) -> String {
 
 fn kind(kind: &ReleaseKind) -> String {
     match kind {
-        ReleaseKind::Created(ReleaseTo::Everything) => "to everything".to_owned(),
+        ReleaseKind::Created(ReleaseTo::Everything) => "to all nodes".to_owned(),
         ReleaseKind::Created(ReleaseTo::Nodes { nodes }) => match nodes.as_slice() {
             [one] => format!("to {one}"),
             several => format!("to {} nodes", several.len()),
@@ -277,8 +279,8 @@ fn kind(kind: &ReleaseKind) -> String {
         ReleaseKind::Created(ReleaseTo::Query { query }) => format!("to `{query}`"),
         ReleaseKind::Created(ReleaseTo::Percentage { percent }) => format!("to {percent} %"),
         ReleaseKind::Auto => "auto".to_owned(),
-        ReleaseKind::Added { rule_of } => format!("new nodes, as in {rule_of}"),
-        ReleaseKind::Rollback { release } => format!("back to {release}"),
+        ReleaseKind::Added { rule_of } => format!("new nodes, as in release {rule_of}"),
+        ReleaseKind::Rollback { release } => format!("rollback to {release}"),
     }
 }
 
@@ -321,12 +323,12 @@ async fn list(client: &Client, environment: &EnvironmentName, json: bool) -> Res
     }
     match list.waiting {
         0 if list.releases.is_empty() => {
-            eprintln!("nothing is released and nothing compiled in {environment}")
+            eprintln!("{environment} has no releases and no compiled catalogs")
         }
         0 => {}
         waiting => eprintln!(
-            "\n{} compiled and not released\nhint: see what would change with `bunraku release diff {environment} --held`",
-            diff_view::count(waiting)
+            "\n{} compiled but not released\nhint: see what would change with `bunraku release diff {environment} --held`",
+            output::count(waiting, "node")
         ),
     }
     Ok(Exit::Done)
@@ -370,7 +372,7 @@ async fn show(
         .parent
         .map_or_else(|| "none".to_owned(), |parent| parent.to_string());
     text += &format!(
-        "made {} by {}, parent {parent}\n",
+        "created {} by {}, parent {parent}\n",
         release.created, release.by
     );
     if let Some(reason) = &release.reason {
@@ -401,11 +403,12 @@ async fn hold(
         .call_with(HoldReleases.at(environment), &HoldRequest { reason })
         .await
         .map_err(|error| failed(&error))?;
-    match json {
-        true => output::json(&held)?,
-        false => eprintln!(
-            "nothing is released by itself in {environment} until `bunraku release resume {environment}`"
-        ),
+    if json {
+        output::json(&held)?;
+    } else {
+        eprintln!(
+            "Automatic releases in {environment} are on hold.\n\nhint: resume them with `bunraku release resume {environment}`"
+        );
     }
     Ok(Exit::Done)
 }

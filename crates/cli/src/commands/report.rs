@@ -102,12 +102,8 @@ async fn list(
             None => break,
         }
     }
-    if json {
-        output::json(&reports)?;
-        return Ok(Exit::Done);
-    }
-    if reports.is_empty() {
-        eprintln!("no such reports\n\nhint: start a run with `bunraku node run NODE`");
+    let empty = "no matching reports\n\nhint: start a run with `bunraku node run NODE`";
+    if !output::has_rows(&reports, json, empty)? {
         return Ok(Exit::Done);
     }
     let now = Timestamp::now();

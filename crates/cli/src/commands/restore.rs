@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use bunraku_engine::{Backup, Cancellation, backups, restore};
 
 use crate::apply_view::print_error;
+use crate::state_dir::StateDirArgs;
 
 /// Restore a file that an apply replaced or removed.
 #[derive(clap::Args)]
@@ -18,21 +19,15 @@ pub(crate) struct RestoreArgs {
     /// Number of the backup; 1 is the newest.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     version: u32,
-    /// Directory with the backups.
-    #[arg(
-        long,
-        value_name = "DIRECTORY",
-        default_value = "/var/lib/bunraku/engine",
-        env = "BUNRAKU_STATE_DIR"
-    )]
-    state_dir: PathBuf,
+    #[command(flatten)]
+    state: StateDirArgs,
 }
 
 #[derive(Debug, thiserror::Error)]
 enum RestoreError {
-    #[error("there is nothing to choose from")]
+    #[error("cannot list the backups")]
     List(#[source] bunraku_engine::BackupError),
-    #[error("there is no version {version} of {path}: {count} are kept")]
+    #[error("{path} has no backup {version}: {count} kept")]
     NoSuch {
         path: PathBuf,
         version: u32,
@@ -55,7 +50,7 @@ pub(crate) fn run(arguments: &RestoreArgs, json: bool) -> ExitCode {
         Err(error) => {
             print_error(
                 &error,
-                Some("see what is kept with `bunraku restore --list`"),
+                Some("list the backups with `bunraku restore --list`"),
             );
             ExitCode::FAILURE
         }
@@ -63,8 +58,8 @@ pub(crate) fn run(arguments: &RestoreArgs, json: bool) -> ExitCode {
 }
 
 fn bring_back(arguments: &RestoreArgs, json: bool) -> Result<(), RestoreError> {
-    let mut kept =
-        backups(&arguments.state_dir, arguments.path.as_deref()).map_err(RestoreError::List)?;
+    let mut kept = backups(&arguments.state.state_dir, arguments.path.as_deref())
+        .map_err(RestoreError::List)?;
     kept.reverse();
     let path = match &arguments.path {
         Some(path) if !arguments.list => path,
@@ -81,14 +76,14 @@ fn bring_back(arguments: &RestoreArgs, json: bool) -> Result<(), RestoreError> {
             count: kept.len(),
         })?;
     let cancellation = Cancellation::new().map_err(RestoreError::Prepare)?;
-    restore(&arguments.state_dir, chosen, cancellation).map_err(|source| {
+    restore(&arguments.state.state_dir, chosen, cancellation).map_err(|source| {
         RestoreError::Restore {
             path: path.clone(),
             source: Box::new(source),
         }
     })?;
     anstream::println!(
-        "restored {} as it was until {}",
+        "Restored {} as it was until {}.",
         path.display(),
         time(chosen)
     );

@@ -3,7 +3,9 @@
 use std::io::{BufRead, IsTerminal, Write};
 
 use bunraku_model::{EnvironmentName, ReleaseNumber};
-use bunraku_plan::run::{NewRun, OnFailure, RunOptions, RunOutcome, RunRecord, Share, Subject};
+use bunraku_plan::run::{
+    NewRun, NodeLimit, OnFailure, OrderedRunSubject, RunOptions, RunOutcome, RunRecord,
+};
 use bunraku_wire::endpoints::{CancelRun, CreateRun, Endpoint, ListRuns, StopRun};
 use bunraku_wire::{Client, ClientError};
 use clap::Subcommand;
@@ -29,11 +31,11 @@ pub(crate) struct RunArguments {
     #[command(flatten)]
     site: SiteArguments,
     #[command(flatten)]
-    how: HowArguments,
+    how: ExecutionArguments,
 }
 
 #[derive(clap::Args, Clone)]
-struct HowArguments {
+struct ExecutionArguments {
     /// Do not ask for confirmation
     #[arg(long, short = 'y')]
     yes: bool,
@@ -45,13 +47,13 @@ struct HowArguments {
     noop: bool,
     /// Maximum number of nodes to run at a time, or a percentage such as `20%`
     #[arg(long, value_name = "N|P%")]
-    batch: Option<Share>,
+    batch: Option<NodeLimit>,
     /// Run this many nodes first; continue if all of them succeed
     #[arg(long, value_name = "N", default_value_t = 0)]
     canary: u32,
     /// Start no more nodes after more failures than this
     #[arg(long, value_name = "N|P%")]
-    max_failures: Option<Share>,
+    max_failures: Option<NodeLimit>,
     /// After a failure, continue with nodes that do not depend on the failed one
     #[arg(long)]
     continue_independent: bool,
@@ -73,11 +75,14 @@ struct HowArguments {
     /// Apply the catalogs of this release
     #[arg(long, value_name = "NUMBER")]
     release: Option<ReleaseNumber>,
-    /// Use each node's own run method, such as the Puppet agent
+    /// Apply released catalogs, even on nodes whose run method does something else
     #[arg(long, conflicts_with = "release")]
+    released: bool,
+    /// Use each node's own run method, which is the default
+    #[arg(long, hide = true, conflicts_with_all = ["release", "released"])]
     configured: bool,
     /// Puppet environment for these runs, instead of each node's setting
-    #[arg(long, value_name = "ENVIRONMENT", requires = "configured")]
+    #[arg(long, value_name = "ENVIRONMENT", conflicts_with_all = ["release", "released"])]
     in_environment: Option<EnvironmentName>,
     /// Refuse if the plan has another id (or prefix)
     #[arg(long, value_name = "PLAN")]
@@ -148,7 +153,7 @@ pub(crate) fn run(arguments: RunArguments, context: &Context) -> Result<Exit, Fa
 async fn start(
     client: &Client,
     site: &SiteArguments,
-    how: &HowArguments,
+    how: &ExecutionArguments,
     json: bool,
 ) -> Result<Exit, Failure> {
     let detach = how.detach || how.due.is_for_later();
@@ -161,19 +166,20 @@ async fn start(
         && !plan.id.to_string().starts_with(expected.as_str())
     {
         return Err(Failure::new(format!(
-            "the plan is {} now, not {expected}: its inputs changed",
+            "the plan has changed: it is now {}, not {expected}",
             plan.id.0.short()
         ))
         .exit(Exit::Refused)
-        .hint("look at it with `bunraku plan`, and run what you have seen"));
+        .hint("review it with `bunraku plan`, then pass its new id"));
     }
     for warning in &plan.warnings {
         anstream::eprintln!("warning: {warning}");
     }
-    match detach || json {
+    if detach || json {
         // There, standard output is for the id alone.
-        true => eprint!("{}", plan_view::text(&plan)),
-        false => output::write(&plan_view::text(&plan))?,
+        eprint!("{}", plan_view::text(&plan));
+    } else {
+        output::write(&plan_view::text(&plan))?;
     }
     if !how.yes {
         confirm("Are you sure you wish to run this plan?")?;
@@ -181,12 +187,12 @@ async fn start(
     let new = NewRun {
         plan,
         options: options(how),
-        subject: match (how.configured, how.release) {
-            (true, _) => Subject::Configured {
+        subject: match (how.released, how.release) {
+            (true, _) => OrderedRunSubject::Released,
+            (_, Some(release)) => OrderedRunSubject::Release { release },
+            _ => OrderedRunSubject::Configured {
                 environment: how.in_environment.clone(),
             },
-            (_, Some(release)) => Subject::Release { release },
-            _ => Subject::Released,
         },
         due,
         hooks: how.hooks.triggers(),
@@ -214,9 +220,10 @@ async fn begin(
         .map_err(|error| failed(&error))?;
     let id = record.id;
     if detach {
-        match json {
-            true => output::json(&record)?,
-            false => output::write(&format!("{id}\n"))?,
+        if json {
+            output::json(&record)?;
+        } else {
+            output::write(&format!("{id}\n"))?;
         }
         let short = run_view::short(id);
         if let Some(due) = record.due.not_before {
@@ -229,15 +236,16 @@ async fn begin(
     Ok(Some((record, outcome)))
 }
 
-fn options(how: &HowArguments) -> RunOptions {
+fn options(how: &ExecutionArguments) -> RunOptions {
     RunOptions {
         noop: how.noop,
         batch: how.batch,
         canary: how.canary,
         max_failures: how.max_failures,
-        on_failure: match how.continue_independent {
-            true => OnFailure::ContinueIndependent,
-            false => OnFailure::Stop,
+        on_failure: if how.continue_independent {
+            OnFailure::ContinueIndependent
+        } else {
+            OnFailure::Stop
         },
         by_group: how.by_group,
         node_timeout_seconds: how.timeout.map(|span| span.0.as_secs().max(1)),
@@ -252,8 +260,8 @@ fn options(how: &HowArguments) -> RunOptions {
 fn confirm(question: &str) -> Result<(), Failure> {
     let refused = |message: &str| Failure::new(message).exit(Exit::Refused);
     if !std::io::stdin().is_terminal() {
-        return Err(refused("nobody is there to confirm the plan")
-            .hint("pass `--yes` to run it without a question"));
+        return Err(refused("cannot ask for confirmation: no terminal")
+            .hint("pass `--yes` to run without asking"));
     }
     eprint!("{question} (y/n) ");
     std::io::stderr().flush()?;
@@ -298,7 +306,7 @@ async fn show(
     let now = jiff::Timestamp::now();
     let of_times = || {
         run.timeline(now)
-            .ok_or_else(|| Failure::new("the run has not begun"))
+            .ok_or_else(|| Failure::new("the run has not started"))
     };
     if svg {
         let title = format!(
@@ -308,9 +316,10 @@ async fn show(
         );
         output::write(&bunraku_plan::run::timeline_svg(&title, &of_times()?))?;
     } else if timeline {
-        match json {
-            true => output::json(&of_times()?)?,
-            false => output::write(&run_view::timeline_text(&of_times()?))?,
+        if json {
+            output::json(&of_times()?)?
+        } else {
+            output::write(&run_view::timeline_text(&of_times()?))?
         }
     } else if json {
         output::json(&run_follow::as_json(&record, &run))?;
@@ -325,7 +334,7 @@ async fn show(
 
 fn asked(reply: Result<(), ClientError>, run: &str) -> Result<Exit, Failure> {
     reply.map_err(|error| failed(&error))?;
-    eprintln!("asked for\n\nhint: follow it with `bunraku run watch {run}`");
+    eprintln!("Requested.\n\nhint: follow it with `bunraku run watch {run}`");
     Ok(Exit::Done)
 }
 
@@ -345,7 +354,7 @@ async fn resume(
     let plan = site_source::planned(&site, client).await?;
     if plan.id != record.plan {
         return Err(Failure::new(format!(
-            "the plan is {} now and was {} then: its inputs changed",
+            "the plan has changed: it is now {}, and was {}",
             plan.id.0.short(),
             record.plan.0.short()
         ))
@@ -359,14 +368,14 @@ async fn resume(
     if !yes {
         confirm(&format!(
             "Run the {} that did not succeed?",
-            plan_view::count(left, "node")
+            output::count(left, "node")
         ))?;
     }
     let new = NewRun {
         plan,
         options: record.options.clone(),
         subject: record.subject,
-        due: bunraku_plan::run::Due::default(),
+        due: bunraku_plan::run::RunStart::default(),
         hooks: record.hooks.clone(),
         reason: record.reason.clone(),
         site: record.site.clone(),

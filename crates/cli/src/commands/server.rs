@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use bunraku_cluster::member::Member;
 use bunraku_compile::catalogs::CatalogOptions;
-use bunraku_compile::code::CodeOptions;
+use bunraku_compile::code::{CodeOptions, GitCredential};
 use bunraku_compile::compiles::{CompileOptions, PuppetOptions};
 use bunraku_control::{CertificateOptions, Clock, CommandOptions, FactOptions, ReportOptions};
 use bunraku_model::NodeName;
-use bunraku_server::{AcceptOptions, RouterOptions, Server, ServerOptions, UpkeepOptions};
+use bunraku_server::{
+    AcceptOptions, RouterOptions, Server, ServerOptions, ServiceOptions, UpkeepOptions,
+};
 use bunraku_store::blobs::{BlobOptions, DirectoryBlobs, SharedBlobs, StoreBlobs};
 use bunraku_store::etcd::{EtcdIdentity, EtcdOptions, EtcdStore, EtcdTls};
 use bunraku_store::{EmbeddedOptions, EmbeddedStore, SharedStore};
@@ -20,7 +22,9 @@ use clap::Args;
 use jiff::Timestamp;
 
 use super::member;
-use crate::config::{AuthorityKind, PuppetCompileSection, ServerSection, StoreKind, StoreSection};
+use crate::config::{
+    AuthorityKind, GitSection, PuppetCompileSection, ServerSection, StoreKind, StoreSection,
+};
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -96,7 +100,7 @@ async fn serve(
         let opened = open_store(&arguments, &section.store, &data_dir, wiring).await?;
         let server = start(arguments, section, data_dir, &opened, None, wiring).await?;
         let signal = ending.await??;
-        tracing::info!(signal, "asked to end");
+        tracing::info!(signal, "shutting down");
         server.shutdown().await;
         if let Some(embedded) = opened.embedded {
             embedded.close().await?;
@@ -119,14 +123,14 @@ async fn serve_as_member(
     wiring: Wiring,
 ) -> Result<Exit, Failure> {
     let anew = |why: String| {
-        Err(Failure::new(format!("{why}: start this server again"))
-            .hint("a service manager does that by itself with `Restart=always`"))
+        Err(Failure::new(format!("{why}: restart this server"))
+            .hint("a service manager does this automatically with `Restart=always`"))
     };
     let etcd = tokio::select! {
         etcd = member.connect_store() => etcd,
         why = member.begins_anew() => return anew(why),
         signal = &mut ending => {
-            tracing::info!(signal = signal??, "asked to end");
+            tracing::info!(signal = signal??, "shutting down");
             return Ok(Exit::Done);
         }
     };
@@ -142,14 +146,14 @@ async fn serve_as_member(
         server = start(arguments, section, data_dir, &opened, Some(member), wiring) => server?,
         why = member.begins_anew() => return anew(why),
         signal = &mut ending => {
-            tracing::info!(signal = signal??, "asked to end");
+            tracing::info!(signal = signal??, "shutting down");
             return Ok(Exit::Done);
         }
     };
     tokio::select! {
         why = member.begins_anew() => anew(why),
         signal = &mut ending => {
-            tracing::info!(signal = signal??, "asked to end");
+            tracing::info!(signal = signal??, "shutting down");
             server.shutdown().await;
             Ok(Exit::Done)
         }
@@ -176,7 +180,7 @@ async fn start(
         match start().await {
             // Its very first start has to write: that waits for a majority.
             Err(error) if member.is_some() && error.is_passing() => {
-                tracing::warn!(error = %error, "this server cannot start yet; trying on");
+                tracing::warn!(error = %error, "cannot start yet; retrying");
                 tokio::time::sleep(AGAIN).await;
             }
             started => break started?,
@@ -258,7 +262,7 @@ async fn open_store(
         arguments.etcd.clone()
     };
     if endpoints.is_empty() {
-        return Err(Failure::usage("etcd needs its addresses")
+        return Err(Failure::usage("no etcd endpoints given")
             .hint("pass `--etcd URL,…`, or set `endpoints` under [server.store]"));
     }
     let mut options = EtcdOptions::new(endpoints, &section.root);
@@ -287,7 +291,7 @@ fn etcd_tls(section: &StoreSection) -> Result<Option<EtcdTls>, Failure> {
         }),
         _ => {
             return Err(Failure::new(
-                "`certificate` and `key` under [server.store] go together",
+                "set both `certificate` and `key` under [server.store], or neither",
             ));
         }
     };
@@ -311,7 +315,7 @@ async fn open_authority(
         (AuthorityKind::Own, None) => data_dir.join("ca"),
         (AuthorityKind::Puppet, None) => {
             return Err(Failure::new(
-                "an existing Puppet authority needs its `directory` under [server.authority]",
+                "a Puppet CA needs `directory` under [server.authority]",
             ));
         }
     };
@@ -345,13 +349,9 @@ fn server_options(
         names.push(host.trim_matches(['[', ']']).to_owned());
     }
     let compiles = compile_options(section, &name);
-    Ok(ServerOptions {
+    let services = ServiceOptions {
         cluster: member.map(|member| member::link(member, &section.cluster)),
-        server_names: server_names(&name, listen, names, &section.names),
-        listen,
-        name,
         data_dir,
-        health_listen: arguments.health_listen.or(section.health_listen),
         exclusive_store,
         store_kind: if exclusive_store { "embedded" } else { "etcd" },
         server_ttl: SERVER_TTL,
@@ -392,6 +392,8 @@ fn server_options(
             max_bytes: section.compile.max_code_bytes,
             max_files: section.compile.max_code_files,
             keep: section.compile.keep_commits,
+            forge: section.compile.forge.clone(),
+            credentials: section.compile.git.iter().map(git_credential).collect(),
         },
         compiles,
         upkeep: UpkeepOptions {
@@ -399,6 +401,13 @@ fn server_options(
             history: (!exclusive_store).then_some(section.store.history.0),
             ..UpkeepOptions::default()
         },
+    };
+    Ok(ServerOptions {
+        server_names: server_names(&name, listen, names, &section.names),
+        listen,
+        name,
+        health_listen: arguments.health_listen.or(section.health_listen),
+        services,
         router: RouterOptions {
             facts_limit: section.limits.facts_bytes,
             body_limit: section.limits.body_bytes,
@@ -411,11 +420,23 @@ fn server_options(
     })
 }
 
+fn git_credential(section: &GitSection) -> GitCredential {
+    GitCredential {
+        url: section.url.clone(),
+        user: section.user.clone(),
+        token_file: section.token_file.clone(),
+        ca_file: section.ca_file.clone(),
+        ssh_key: section.ssh_key.clone(),
+        known_hosts: section.known_hosts.clone(),
+    }
+}
+
 fn compile_options(section: &ServerSection, name: &NodeName) -> CompileOptions {
     let usual = CompileOptions::default();
     CompileOptions {
         concurrency: section.compile.concurrency.unwrap_or(usual.concurrency),
-        functions: Arc::new(crate::state_tree::EngineFunctions::default()),
+        answer_quiet: section.compile.answer_quiet.0,
+        functions: Arc::new(crate::state_functions::EngineFunctions::default()),
         puppet: Arc::new(puppet_options(&section.compile.puppet, name)),
         ..usual
     }

@@ -5,14 +5,17 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use bunraku_states::{Compiled, LowState};
+use bunraku_engine::CommandSetting;
+use bunraku_states::{CompiledStates, LowState};
 use serde_json::{Value, json};
 
 use crate::apply_view;
 use crate::context::Context;
 use crate::fleet::Fleet;
 use crate::machine_modules::{MachineModules, ModuleArgs};
+use crate::state_dir::StateDirArgs;
 use crate::state_tree::{self, StateArgs, StateTreeError};
+use crate::template_answers::MachineAnswers;
 
 /// Inspect state files without applying them.
 #[derive(clap::Args)]
@@ -35,14 +38,8 @@ struct ShowArgs {
     states: StateArgs,
     #[command(flatten)]
     modules: ModuleArgs,
-    /// State directory with installed modules.
-    #[arg(
-        long,
-        value_name = "DIRECTORY",
-        default_value = "/var/lib/bunraku/engine",
-        env = "BUNRAKU_STATE_DIR"
-    )]
-    state_dir: PathBuf,
+    #[command(flatten)]
+    state: StateDirArgs,
     /// What to show.
     #[arg(long, value_name = "WHAT", default_value = "low", value_parser = ["low", "pillar", "grains", "catalog"])]
     what: String,
@@ -53,7 +50,7 @@ struct ShowArgs {
 enum ShowError {
     #[error(transparent)]
     Tree(#[from] StateTreeError),
-    #[error("{0} is no state file, and no directory")]
+    #[error("{0} is neither a state file nor a directory")]
     NoStates(PathBuf),
     #[error("cannot write the result")]
     Output(#[source] io::Error),
@@ -72,9 +69,13 @@ pub(crate) fn run(arguments: &StatesArgs, context: &Context) -> ExitCode {
 }
 
 fn shown(arguments: &ShowArgs, context: &Context) -> Result<(), ShowError> {
-    let (json, fleet) = (context.global.json, Arc::new(Fleet::new(context)));
-    let modules = MachineModules::new(&arguments.modules, &arguments.state_dir, false);
-    let loaded = state_tree::load(&arguments.path, &arguments.states, &modules, &fleet)?;
+    let json = context.global.json;
+    let answers = Arc::new(MachineAnswers {
+        fleet: Arc::new(Fleet::new(context)),
+        commands: CommandSetting::default(),
+    });
+    let modules = MachineModules::new(&arguments.modules, &arguments.state.state_dir, false);
+    let loaded = state_tree::load(&arguments.path, &arguments.states, &modules, answers)?;
     let compiled = loaded
         .ok_or_else(|| ShowError::NoStates(arguments.path.clone()))?
         .compiled;
@@ -96,7 +97,7 @@ fn write_json(out: &mut impl Write, value: &Value) -> io::Result<()> {
     writeln!(out, "{value:#}")
 }
 
-fn low_json(compiled: &Compiled) -> Value {
+fn low_json(compiled: &CompiledStates) -> Value {
     let one = |low: &LowState| {
         json!({
             "id": low.id, "name": low.name, "function": low.function, "sls": low.sls,
@@ -111,7 +112,7 @@ fn low_json(compiled: &Compiled) -> Value {
     compiled.low.iter().map(one).collect()
 }
 
-fn low_text(out: &mut impl Write, compiled: &Compiled) -> io::Result<()> {
+fn low_text(out: &mut impl Write, compiled: &CompiledStates) -> io::Result<()> {
     for low in &compiled.low {
         write!(out, "{:>4}  {}  {}", low.position + 1, low.function, low.id)?;
         if low.name != low.id {

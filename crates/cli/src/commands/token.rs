@@ -73,7 +73,7 @@ pub(crate) fn run(command: TokenCommand, context: &Context) -> Result<Exit, Fail
                     output::json(&tokens)?;
                     return Ok(Exit::Done);
                 }
-                let mut table = Table::new(&["ID", "NODE", "EXPIRES", "MADE BY"]);
+                let mut table = Table::new(&["ID", "NODE", "EXPIRES", "CREATED BY"]);
                 for token in tokens {
                     let node = token
                         .node
@@ -93,7 +93,7 @@ pub(crate) fn run(command: TokenCommand, context: &Context) -> Result<Exit, Fail
                     .call(RevokeToken.at(&id))
                     .await
                     .map_err(|error| failed(&error))?;
-                eprintln!("the token cannot be used any more");
+                eprintln!("Token revoked.");
                 Ok(Exit::Done)
             }
         }

@@ -170,7 +170,7 @@ pub(super) fn sentence(news: &TriggerNews) -> String {
             chain,
             ..
         } => {
-            let mut text = format!("fired by {by} at {}", counted(*count, "host"));
+            let mut text = format!("fired by {by} for {}", output::count(*count, "host"));
             if let Some(reason) = reason {
                 text.push_str(&format!(": {reason}"));
             }
@@ -189,15 +189,7 @@ pub(super) fn sentence(news: &TriggerNews) -> String {
         TriggerNews::Stopped { why, chain, .. } => {
             format!("stopped: {}; {}", why.as_str(), chain_text(chain))
         }
-        TriggerNews::Expired { node } => format!("expired: {node} was away until its time was up"),
+        TriggerNews::Expired { node } => format!("expired: {node} did not connect in time"),
         TriggerNews::Refused { node, message } => format!("refused by {node}: {message}"),
-    }
-}
-
-/// `1 host`, `2 hosts`.
-fn counted(count: usize, what: &str) -> String {
-    match count {
-        1 => format!("1 {what}"),
-        count => format!("{count} {what}s"),
     }
 }

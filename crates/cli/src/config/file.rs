@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use bunraku_model::{EnvironmentName, VolatileFacts};
+use bunraku_compile::code::CodeOptions;
+use bunraku_model::{EnvironmentName, OrderingMode, VolatileFacts};
 use serde::Deserialize;
 
 use super::{ClusterSection, DEFAULT_PORT, PuppetSection};
@@ -106,6 +107,9 @@ pub(crate) struct CompileSection {
     /// The number of concurrent compiles on this server; by default the number of cores. 0 disables
     /// compiling.
     pub(crate) concurrency: Option<usize>,
+    /// The quiet time after a change of data that other nodes' code asked about. Then those nodes
+    /// are compiled again.
+    pub(crate) answer_quiet: HumanDuration,
     /// The maximum size of a catalog. Larger ones are refused.
     pub(crate) max_catalog_bytes: u64,
     /// The maximum number of files that a catalog may refer to.
@@ -120,8 +124,30 @@ pub(crate) struct CompileSection {
     pub(crate) max_code_files: usize,
     /// The number of commits kept per environment.
     pub(crate) keep_commits: usize,
+    /// The Puppet Forge, or a mirror of it.
+    pub(crate) forge: String,
+    /// Access to private repositories.
+    pub(crate) git: Vec<GitSection>,
     /// The resources of this server that Puppet code may use.
     pub(crate) puppet: PuppetCompileSection,
+}
+
+/// Access to the private repositories below one address.
+#[derive(Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct GitSection {
+    /// The beginning of the addresses: `https://git.example.com/infra/`, `git@git.example.com:`.
+    pub(crate) url: String,
+    /// The user name for the token.
+    pub(crate) user: Option<String>,
+    /// A file with a token or password.
+    pub(crate) token_file: Option<PathBuf>,
+    /// A file with the certificates of trusted authorities.
+    pub(crate) ca_file: Option<PathBuf>,
+    /// A private SSH key.
+    pub(crate) ssh_key: Option<PathBuf>,
+    /// The trusted SSH host keys.
+    pub(crate) known_hosts: Option<PathBuf>,
 }
 
 /// The resources of this server that Puppet code may use when it is compiled.
@@ -150,6 +176,7 @@ impl Default for CompileSection {
     fn default() -> Self {
         Self {
             concurrency: None,
+            answer_quiet: HumanDuration::from_secs(10),
             max_catalog_bytes: 32 << 20,
             max_catalog_files: 10_000,
             catalog_grace: HumanDuration::from_secs(3_600),
@@ -157,6 +184,8 @@ impl Default for CompileSection {
             max_code_bytes: 512 << 20,
             max_code_files: 100_000,
             keep_commits: 10,
+            forge: CodeOptions::default().forge,
+            git: Vec::new(),
             puppet: PuppetCompileSection::default(),
         }
     }
@@ -317,6 +346,8 @@ pub(crate) struct AgentSection {
     /// Directories with custom facts.
     pub(crate) external_facts: Vec<PathBuf>,
     pub(crate) external_facts_timeout: HumanDuration,
+    /// Fetch the plugins of the environment's Puppet modules, and collect their facts.
+    pub(crate) plugin_sync: bool,
     /// The run method: this agent's engine with the released catalog, a command, or Puppet.
     pub(crate) run_method: RunMethodKind,
     /// Settings for `run_method = "puppet"`.
@@ -341,6 +372,9 @@ pub(crate) struct AgentSection {
     pub(crate) windows: Vec<String>,
     /// The time limit of a run; `0s` for no limit. A longer run is ended.
     pub(crate) run_timeout: HumanDuration,
+    /// The ordering mode of every run: `genius`, `ansible` or `justdoit`. It overrides the one of
+    /// the environment.
+    pub(crate) order: Option<OrderingMode>,
     /// The time for which a run waits for another `bunraku apply` to finish.
     pub(crate) lock_wait: HumanDuration,
     /// The directory for backups, the lock, and the record of the last apply.
@@ -359,12 +393,12 @@ pub(crate) struct AgentSection {
 #[derive(Deserialize, Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum RunMethodKind {
-    /// The released catalog, carried out by the agent
+    /// Apply the released catalog with the built-in engine
     #[default]
     Engine,
-    /// A command of yours
+    /// Run a configured command
     Command,
-    /// The Puppet that is already there
+    /// Run the installed Puppet agent
     Puppet,
 }
 
@@ -383,6 +417,7 @@ impl Default for AgentSection {
                 PathBuf::from("/etc/puppetlabs/facter/facts.d"),
             ],
             external_facts_timeout: HumanDuration::from_secs(30),
+            plugin_sync: true,
             run_method: RunMethodKind::Engine,
             puppet: PuppetSection::default(),
             run_command: Vec::new(),
@@ -395,6 +430,7 @@ impl Default for AgentSection {
             noop: false,
             windows: Vec::new(),
             run_timeout: HumanDuration::from_secs(3_600),
+            order: None,
             lock_wait: HumanDuration::from_secs(600),
             state_dir: PathBuf::from("/var/lib/bunraku/engine"),
             module_keys: PathBuf::from("/etc/bunraku/module-keys"),

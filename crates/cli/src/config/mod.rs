@@ -14,8 +14,8 @@ use crate::failure::Failure;
 
 pub(crate) use cluster::{ClusterSection, ClusterSshSection};
 pub(crate) use file::{
-    AgentSection, AuthorityKind, ConfigFile, PuppetCompileSection, RunMethodKind, ServerSection,
-    StoreKind, StoreSection,
+    AgentSection, AuthorityKind, ConfigFile, GitSection, PuppetCompileSection, RunMethodKind,
+    ServerSection, StoreKind, StoreSection,
 };
 pub(crate) use puppet::PuppetSection;
 
@@ -26,18 +26,18 @@ pub(crate) const DEFAULT_FILE: &str = "/etc/bunraku/bunraku.toml";
 pub(crate) const DEFAULT_PORT: u16 = 8150;
 
 /// The effective configuration, and the path it came from.
-pub(crate) struct Loaded {
+pub(crate) struct LoadedConfig {
     pub(crate) path: Option<PathBuf>,
     pub(crate) file: ConfigFile,
 }
 
 /// Reads the given file, or the default one if it exists.
-pub(crate) fn load(named: Option<&Path>) -> Result<Loaded, Failure> {
+pub(crate) fn load(named: Option<&Path>) -> Result<LoadedConfig, Failure> {
     let path = match named {
         Some(path) => path,
         None if Path::new(DEFAULT_FILE).exists() => Path::new(DEFAULT_FILE),
         None => {
-            return Ok(Loaded {
+            return Ok(LoadedConfig {
                 path: None,
                 file: ConfigFile::default(),
             });
@@ -54,7 +54,7 @@ pub(crate) fn load(named: Option<&Path>) -> Result<Loaded, Failure> {
                 path.display()
             ))
     })?;
-    Ok(Loaded {
+    Ok(LoadedConfig {
         path: Some(path.to_owned()),
         file,
     })
@@ -103,7 +103,7 @@ mod tests {
                   |
                 2 | facts_interval = "often"
                   |                  ^^^^^^^
-                `often` is not a span of time; write for example `30s`, `15m`, `1h 30m` or `7d`
+                `often` is not a duration; write for example `30s`, `15m`, `1h 30m` or `7d`
             "#]],
         );
     }

@@ -50,7 +50,7 @@ impl PuppetSection {
         let wants_manifest = self.form == PuppetFormKind::Apply && !self.released;
         if wants_manifest && self.manifest.is_none() {
             return Err(
-                Failure::usage("Puppet is to apply, and there is no manifest")
+                Failure::usage("the run method is `puppet`, but no manifest is set")
                     .hint("set `manifest` under [agent.puppet], or `released = true`"),
             );
         }
@@ -73,6 +73,22 @@ impl PuppetSection {
             // Puppet refuses relative paths.
             ..PuppetOptions::new(std::path::absolute(data_dir)?)
         })
+    }
+
+    /// Returns Puppet's settings for facts that ask for them.
+    pub(crate) fn identity_arguments(&self) -> Vec<String> {
+        let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
+        let settings = [
+            ("--certname", self.certname.clone()),
+            ("--confdir", path(&self.confdir)),
+            ("--vardir", path(&self.vardir)),
+            ("--ssldir", path(&self.ssldir)),
+            ("--publicdir", path(&self.publicdir)),
+        ];
+        let given = settings
+            .into_iter()
+            .filter_map(|(name, value)| Some([name.to_owned(), value?]));
+        given.flatten().collect()
     }
 
     fn programs(&self) -> Vec<PathBuf> {

@@ -4,18 +4,18 @@ use bunraku_console::{ClusterPage, EventLine, Section, ServerLine, Tone};
 use bunraku_wire::api::cluster::{ClusterStatus, MemberRecord, MemberState};
 use jiff::Timestamp;
 
-use super::page::{Problem, Source, local, tone_of};
+use super::page::{PageError, Source, local, plain, tone_of};
 use crate::cluster_view::{DataRole, hints, role, seen, summary, word};
 use crate::output::ago;
 
-pub(super) async fn page(source: &Source) -> Result<ClusterPage, Problem> {
+pub(super) async fn page(source: &Source) -> Result<ClusterPage, PageError> {
     let servers = source.servers().await?;
     let frame = source.frame("Cluster", Section::Cluster, &servers);
     let Some(status) = servers else {
         return Ok(ClusterPage {
             frame,
             name: None,
-            summary: "One server is all there is: it keeps the data itself.".to_owned(),
+            summary: "This is a single server. It stores all data itself.".to_owned(),
             tone: Tone::Good,
             servers: Vec::new(),
             seen_by: String::new(),
@@ -41,9 +41,9 @@ pub(super) async fn page(source: &Source) -> Result<ClusterPage, Problem> {
             .map(|member| line(&status, member, now))
             .collect(),
         seen_by: status.sight.seen_by.to_string(),
-        elected: elected.map_or_else(|| "nobody".to_owned(), ToString::to_string),
+        elected: elected.map_or_else(|| "none".to_owned(), ToString::to_string),
         waits: status.sight.waiting.clone(),
-        hints: hints(&status),
+        hints: hints(&status).iter().map(|hint| plain(hint)).collect(),
         events: events.collect(),
     })
 }

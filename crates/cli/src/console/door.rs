@@ -12,9 +12,9 @@ use axum::response::{IntoResponse, Response};
 use bunraku_model::ContentId;
 use uuid::Uuid;
 
-use super::page::Problem;
+use super::page::PageError;
 
-pub(super) struct Door {
+pub(super) struct ConsoleAuth {
     key: String,
     /// The name of the cookie. Browsers keep cookies by host, not by port, so each console has its
     /// own.
@@ -22,7 +22,7 @@ pub(super) struct Door {
     hosts: [String; 2],
 }
 
-impl Door {
+impl ConsoleAuth {
     pub(super) fn new(address: SocketAddr) -> Self {
         Self {
             key: format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple()),
@@ -57,10 +57,7 @@ impl Door {
     /// Accepts the key from the address and redirects, so that the address bar no longer shows it.
     fn let_in(&self, path: &str) -> Response {
         // A path with two slashes would lead to another host.
-        let path = match path.starts_with("//") {
-            true => "/",
-            false => path,
-        };
+        let path = if path.starts_with("//") { "/" } else { path };
         let cookie = format!(
             "{}={}; HttpOnly; SameSite=Strict; Path=/",
             self.cookie, self.key
@@ -72,42 +69,48 @@ impl Door {
         (StatusCode::SEE_OTHER, headers).into_response()
     }
 
-    fn judge(&self, request: &Request) -> Result<Option<Response>, Problem> {
+    fn judge(&self, request: &Request) -> Result<Option<Response>, PageError> {
         if !self.is_ours(request.headers()) {
-            return Err(Problem::forbidden(
-                "this console is asked for under a name that is not its own",
+            return Err(PageError::forbidden(
+                "this console does not serve that host name",
                 "open the address that `bunraku console` printed",
             ));
         }
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            return Err(Problem::forbidden(
-                "the console is only for looking",
-                "`bunraku` changes things",
+            return Err(PageError::forbidden(
+                "the console is read-only",
+                "use the CLI to make changes",
             ));
         }
         let query = request.uri().query().unwrap_or_default();
         if let Some(given) = query.strip_prefix("key=") {
-            return match self.fits(given) {
-                true => Ok(Some(self.let_in(request.uri().path()))),
-                false => Err(no_key()),
+            return if self.fits(given) {
+                Ok(Some(self.let_in(request.uri().path())))
+            } else {
+                Err(no_key())
             };
         }
-        match self.knows(request.headers()) {
-            true => Ok(None),
-            false => Err(no_key()),
+        if self.knows(request.headers()) {
+            Ok(None)
+        } else {
+            Err(no_key())
         }
     }
 }
 
-fn no_key() -> Problem {
-    Problem::forbidden(
-        "this browser has no key for this console",
+fn no_key() -> PageError {
+    PageError::forbidden(
+        "this browser has no access key for this console",
         "open the address that `bunraku console` printed when it started",
     )
 }
 
 /// Guards every page.
-pub(super) async fn guard(State(door): State<Arc<Door>>, request: Request, next: Next) -> Response {
+pub(super) async fn guard(
+    State(door): State<Arc<ConsoleAuth>>,
+    request: Request,
+    next: Next,
+) -> Response {
     // The style and script of the pages are not secret, and the refusal page needs them too.
     let open = ["/console.css", "/console.js"].contains(&request.uri().path());
     let mut response = match door.judge(&request) {

@@ -25,8 +25,8 @@ use bunraku_wire::Client;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::signals::asked_to_end;
-use door::Door;
-use page::{Problem, Source, rendered};
+use door::ConsoleAuth;
+use page::{PageError, Source, rendered};
 
 /// Serves pages until the process is asked to end.
 pub(crate) async fn serve(
@@ -38,23 +38,23 @@ pub(crate) async fn serve(
         .await
         .map_err(|error| Failure::new(format!("cannot listen on {listen}")).caused_by(&error))?;
     let address = listener.local_addr()?;
-    let door = Arc::new(Door::new(address));
+    let door = Arc::new(ConsoleAuth::new(address));
     let pages = pages(Source { client, operator }, Arc::clone(&door));
     let mut out = anstream::stdout();
     writeln!(out, "http://{address}/?key={}", door.key())?;
     out.flush()?;
-    eprintln!("open this in a browser on this machine; Ctrl-C ends it");
+    eprintln!("Open this address in a browser on this machine. Press Ctrl-C to stop the console.");
     axum::serve(listener, pages)
         .with_graceful_shutdown(async {
             if let Err(error) = asked_to_end().await {
-                tracing::error!(error = %error, "signals cannot be heard");
+                tracing::error!(error = %error, "cannot listen for signals");
             }
         })
         .await?;
     Ok(Exit::Done)
 }
 
-fn pages(source: Source, door: Arc<Door>) -> Router {
+fn pages(source: Source, door: Arc<ConsoleAuth>) -> Router {
     Router::new()
         .route("/", get(overview))
         .route("/nodes", get(nodes))
@@ -70,38 +70,41 @@ fn pages(source: Source, door: Arc<Door>) -> Router {
         .layer(middleware::from_fn_with_state(door, door::guard))
 }
 
-async fn overview(State(source): State<Source>) -> Result<Response, Problem> {
+async fn overview(State(source): State<Source>) -> Result<Response, PageError> {
     rendered(&overview::page(&source).await?)
 }
 
 async fn nodes(
     State(source): State<Source>,
-    Query(wanted): Query<nodes::Wanted>,
-) -> Result<Response, Problem> {
+    Query(wanted): Query<nodes::NodeFilter>,
+) -> Result<Response, PageError> {
     rendered(&nodes::all(&source, &wanted).await?)
 }
 
-async fn node(State(source): State<Source>, Path(node): Path<String>) -> Result<Response, Problem> {
+async fn node(
+    State(source): State<Source>,
+    Path(node): Path<String>,
+) -> Result<Response, PageError> {
     rendered(&nodes::one(&source, &node).await?)
 }
 
-async fn runs(State(source): State<Source>) -> Result<Response, Problem> {
+async fn runs(State(source): State<Source>) -> Result<Response, PageError> {
     rendered(&runs::all(&source).await?)
 }
 
-async fn run(State(source): State<Source>, Path(run): Path<String>) -> Result<Response, Problem> {
+async fn run(State(source): State<Source>, Path(run): Path<String>) -> Result<Response, PageError> {
     rendered(&runs::one(&source, &run).await?)
 }
 
 async fn timeline(
     State(source): State<Source>,
     Path(run): Path<String>,
-) -> Result<Response, Problem> {
+) -> Result<Response, PageError> {
     let picture = runs::timeline(&source, &run).await?;
     Ok(([(header::CONTENT_TYPE, "image/svg+xml")], picture).into_response())
 }
 
-async fn cluster(State(source): State<Source>) -> Result<Response, Problem> {
+async fn cluster(State(source): State<Source>) -> Result<Response, PageError> {
     rendered(&cluster::page(&source).await?)
 }
 
@@ -115,6 +118,6 @@ async fn script() -> Response {
     (kind, bunraku_console::SCRIPT).into_response()
 }
 
-async fn nothing() -> Problem {
-    Problem::not_found("there is no such page")
+async fn nothing() -> PageError {
+    PageError::not_found("page not found")
 }

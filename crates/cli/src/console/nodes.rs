@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::page::{Problem, Source};
+use super::page::{PageError, Source};
 use crate::node_view::{causes, note, what};
 use crate::output::ago;
 use crate::report_view::{counts, state};
@@ -35,19 +35,19 @@ const UNUSUAL_FIRST: [StatusWord; 5] = [
 /// The filter that the user entered.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Wanted {
+pub(super) struct NodeFilter {
     name: String,
     status: String,
 }
 
-impl Wanted {
+impl NodeFilter {
     fn fits(&self, node: &NodeSummary) -> bool {
         let word = self.status.is_empty() || self.status == node.word.as_str();
         word && node.name.as_str().contains(self.name.trim())
     }
 }
 
-pub(super) async fn all(source: &Source, wanted: &Wanted) -> Result<NodesPage, Problem> {
+pub(super) async fn all(source: &Source, wanted: &NodeFilter) -> Result<NodesPage, PageError> {
     let (servers, nodes) = tokio::try_join!(source.servers(), source.call(ListNodes))?;
     let nodes: Vec<NodeSummary> = nodes;
     let counts = by_status(&nodes);
@@ -122,10 +122,10 @@ fn line(node: &NodeSummary, now: Timestamp) -> NodeLine {
     }
 }
 
-pub(super) async fn one(source: &Source, node: &str) -> Result<NodePage, Problem> {
+pub(super) async fn one(source: &Source, node: &str) -> Result<NodePage, PageError> {
     let name: NodeName = node
         .parse()
-        .map_err(|error| Problem::not_found(format!("{error}")))?;
+        .map_err(|error| PageError::not_found(format!("{error}")))?;
     let newest = ReportsQuery {
         node: Some(name.clone()),
         limit: Some(MOST_REPORTS),

@@ -9,7 +9,7 @@ use bunraku_wire::endpoints::{
 use jiff::Timestamp;
 
 use super::nodes::{by_status, report_line};
-use super::page::{Problem, Source};
+use super::page::{PageError, Source};
 use super::runs;
 use crate::compile_view::progress;
 use crate::output::ago;
@@ -19,7 +19,7 @@ const MOST_FAILURES: usize = 5;
 const MOST_REPORTS: usize = 10;
 const MOST_ENVIRONMENTS: usize = 20;
 
-pub(super) async fn page(source: &Source) -> Result<OverviewPage, Problem> {
+pub(super) async fn page(source: &Source) -> Result<OverviewPage, PageError> {
     let failed = ReportsQuery {
         failed: true,
         limit: Some(MOST_FAILURES),
@@ -49,14 +49,14 @@ pub(super) async fn page(source: &Source) -> Result<OverviewPage, Problem> {
     let lines = shown.map(|environment| async move {
         let releases = ListReleases.at(&environment.name);
         let releases: ReleaseList = source.call(releases).await?;
-        Ok::<_, Problem>(environment_line(environment, &releases, now))
+        Ok::<_, PageError>(environment_line(environment, &releases, now))
     });
     let lines = futures::future::try_join_all(lines).await?;
     let mut counts = by_status(&nodes);
     let open = all.iter().filter(|run| run.end.is_none()).count();
     counts.push(Count {
         number: open,
-        what: "ordered runs at work".to_owned(),
+        what: "active ordered runs".to_owned(),
         tone: if open > 0 { Tone::Busy } else { Tone::Quiet },
         path: "/runs".to_owned(),
     });
@@ -85,7 +85,7 @@ fn environment_line(
         count => format!("; {count} held"),
     };
     let state = match releases.state {
-        Some(ReleaseState::Applying) => ", on its way",
+        Some(ReleaseState::Applying) => ", being applied",
         _ => "",
     };
     EnvironmentLine {

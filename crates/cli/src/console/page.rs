@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 use crate::cluster_view::is_whole;
-use crate::plan_view::count;
+use crate::output::count;
 
 /// The data source of the pages.
 #[derive(Clone)]
@@ -26,14 +26,14 @@ pub(super) struct Source {
 pub(super) type Servers = Option<ClusterStatus>;
 
 impl Source {
-    pub(super) async fn call<L>(&self, at: L) -> Result<ReplyOf<L::Endpoint>, Problem>
+    pub(super) async fn call<L>(&self, at: L) -> Result<ReplyOf<L::Endpoint>, PageError>
     where
         L: Locate<Endpoint: Endpoint<Request = NoBody, Reply: Decode>>,
     {
-        self.client.call(at).await.map_err(Problem::from)
+        self.client.call(at).await.map_err(PageError::from)
     }
 
-    pub(super) async fn servers(&self) -> Result<Servers, Problem> {
+    pub(super) async fn servers(&self) -> Result<Servers, PageError> {
         match self.client.call(ShowCluster).await {
             Ok(status) => Ok(Some(status)),
             // The server is not a member of a cluster.
@@ -77,8 +77,8 @@ fn health(servers: &Servers) -> (String, Tone) {
     let tone = tone_of(status);
     let health = match tone {
         Tone::Bad => "no majority".to_owned(),
-        Tone::Good => format!("{servers}, all well"),
-        _ => format!("{servers}, not all well"),
+        Tone::Good => format!("{servers}, healthy"),
+        _ => format!("{servers}, degraded"),
     };
     (health, tone)
 }
@@ -95,8 +95,13 @@ pub(super) fn tone_of(status: &ClusterStatus) -> Tone {
 fn warning(servers: &Servers) -> Option<String> {
     let lasting = servers.as_ref()?.without_majority_seconds?;
     Some(format!(
-        "No majority of the datastores has answered for {lasting} s: what is shown may be old, and nothing can be changed."
+        "The datastores have had no majority for {lasting} s. This page may be stale, and nothing can be changed."
     ))
+}
+
+/// Removes the backticks with which terminal output marks code.
+pub(super) fn plain(text: &str) -> String {
+    text.replace('`', "")
 }
 
 /// Formats a time in this machine's time zone.
@@ -105,12 +110,12 @@ pub(super) fn local(time: Timestamp) -> String {
     zoned.strftime("%Y-%m-%d %H:%M:%S").to_string()
 }
 
-pub(super) fn rendered(page: &impl Template) -> Result<Response, Problem> {
+pub(super) fn rendered(page: &impl Template) -> Result<Response, PageError> {
     match page.render() {
         Ok(text) => Ok(Html(text).into_response()),
-        Err(error) => Err(Problem {
+        Err(error) => Err(PageError {
             status: StatusCode::INTERNAL_SERVER_ERROR,
-            title: "this page cannot be made",
+            title: "Cannot render this page",
             message: error.to_string(),
             hint: None,
         }),
@@ -119,18 +124,18 @@ pub(super) fn rendered(page: &impl Template) -> Result<Response, Problem> {
 
 /// The reason why a page cannot be shown.
 #[derive(Debug)]
-pub(super) struct Problem {
+pub(super) struct PageError {
     status: StatusCode,
     title: &'static str,
     message: String,
     hint: Option<String>,
 }
 
-impl Problem {
+impl PageError {
     pub(super) fn not_found(message: impl Into<String>) -> Self {
         Self {
             status: StatusCode::NOT_FOUND,
-            title: "Nothing here",
+            title: "Not found",
             message: message.into(),
             hint: None,
         }
@@ -139,18 +144,18 @@ impl Problem {
     pub(super) fn forbidden(message: &str, hint: &str) -> Self {
         Self {
             status: StatusCode::FORBIDDEN,
-            title: "Not for you",
+            title: "Access denied",
             message: message.to_owned(),
             hint: Some(hint.to_owned()),
         }
     }
 }
 
-impl From<ClientError> for Problem {
+impl From<ClientError> for PageError {
     fn from(error: ClientError) -> Self {
         let (status, title) = match error.status() {
-            Some(404) => (StatusCode::NOT_FOUND, "Nothing here"),
-            Some(_) => (StatusCode::BAD_GATEWAY, "A server refuses"),
+            Some(404) => (StatusCode::NOT_FOUND, "Not found"),
+            Some(_) => (StatusCode::BAD_GATEWAY, "The server refused the request"),
             None => (StatusCode::BAD_GATEWAY, "No server answers"),
         };
         let mut message = error.to_string();
@@ -166,12 +171,12 @@ impl From<ClientError> for Problem {
     }
 }
 
-impl IntoResponse for Problem {
+impl IntoResponse for PageError {
     fn into_response(self) -> Response {
         let page = ProblemPage {
             title: self.title.to_owned(),
-            message: self.message,
-            hint: self.hint,
+            message: plain(&self.message),
+            hint: self.hint.as_deref().map(plain),
         };
         let text = page.render().unwrap_or_else(|error| error.to_string());
         (self.status, Html(text)).into_response()

@@ -9,7 +9,7 @@ use bunraku_plan::run::{
 use bunraku_wire::endpoints::{Endpoint, ListRuns, ShowRun};
 use jiff::Timestamp;
 
-use super::page::{Problem, Source};
+use super::page::{PageError, Source};
 use crate::output::ago;
 use crate::run_follow;
 use crate::run_view::{list_state, mark, phase, short, step_detail};
@@ -18,7 +18,7 @@ use crate::run_view::{list_state, mark, phase, short, step_detail};
 const MOST_RUNS: usize = 200;
 const MOST_STEPS: usize = 500;
 
-pub(super) async fn all(source: &Source) -> Result<RunsPage, Problem> {
+pub(super) async fn all(source: &Source) -> Result<RunsPage, PageError> {
     let (servers, runs): (_, Vec<RunSummary>) =
         tokio::try_join!(source.servers(), source.call(ListRuns))?;
     Ok(RunsPage {
@@ -62,15 +62,15 @@ fn ended(outcome: RunOutcome) -> Tone {
     }
 }
 
-async fn fetch(source: &Source, run: &str) -> Result<(RunRecord, Run), Problem> {
+async fn fetch(source: &Source, run: &str) -> Result<(RunRecord, Run), PageError> {
     let run: RunId = run
         .parse()
-        .map_err(|_| Problem::not_found("that is not the id of a run"))?;
+        .map_err(|_| PageError::not_found("not the id of a run"))?;
     let detail: RunDetail = source.call(ShowRun.at(&run.to_string())).await?;
     Ok(run_follow::state_of(detail))
 }
 
-pub(super) async fn one(source: &Source, run: &str) -> Result<RunPage, Problem> {
+pub(super) async fn one(source: &Source, run: &str) -> Result<RunPage, PageError> {
     let (servers, (record, run)) = tokio::try_join!(source.servers(), fetch(source, run))?;
     let (now, tally) = (Timestamp::now(), run.tally());
     let tone = match run.phase() {
@@ -139,10 +139,10 @@ fn step_line(run: &Run, step: StepIndex) -> StepLine {
     }
 }
 
-pub(super) async fn timeline(source: &Source, run: &str) -> Result<String, Problem> {
+pub(super) async fn timeline(source: &Source, run: &str) -> Result<String, PageError> {
     let (record, run) = fetch(source, run).await?;
     let timeline = run.timeline(Timestamp::now());
-    let timeline = timeline.ok_or_else(|| Problem::not_found("the run has not begun"))?;
+    let timeline = timeline.ok_or_else(|| PageError::not_found("the run has not started"))?;
     let title = format!("run {} in {}", short(record.id), record.environment);
     Ok(timeline_svg(&title, &timeline))
 }

@@ -12,7 +12,7 @@ pub(crate) async fn fire(trigger: &TriggerName, hosts: &[NodeName]) -> Result<()
         Ok(())
     } else {
         Err(Failure::new(format!(
-            "{trigger}: `mco puppet runonce` ended with {status}"
+            "{trigger}: `mco puppet runonce` failed ({status})"
         )))
     }
 }
@@ -25,7 +25,7 @@ pub(super) async fn fire_quietly(trigger: &TriggerName, hosts: &[NodeName]) -> R
     }
     let text = String::from_utf8_lossy(&output.stderr);
     Err(Failure::new(format!(
-        "{trigger}: `mco puppet runonce` ended with {}: {}",
+        "{trigger}: `mco puppet runonce` failed ({}): {}",
         output.status,
         text.trim()
     )))

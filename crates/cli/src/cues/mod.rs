@@ -19,7 +19,7 @@ mod watch;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bunraku_cues::chains::{Chained, continue_chains};
+use bunraku_cues::chains::{ChainEffect, continue_chains};
 use bunraku_model::{NodeName, TriggerName};
 use bunraku_store::etcd::{EtcdIdentity, EtcdOptions, EtcdStore, EtcdTls, EtcdV2, EtcdV2Error};
 use bunraku_store::{Store, Transaction};
@@ -38,7 +38,7 @@ pub(crate) use watch::{WatchArguments, watch};
 /// The number of keys per transaction.
 const PER_TRANSACTION: usize = 100;
 
-/// Where the keys are.
+/// The connection to etcd and the location of the keys.
 #[derive(Args)]
 pub(crate) struct EtcdArguments {
     /// Client addresses of etcd
@@ -76,14 +76,14 @@ pub(crate) struct EtcdArguments {
     key_ttl: HumanDuration,
 }
 
-/// Which keyspace of etcd carries the cues.
+/// The etcd API that stores the cues.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum EtcdApi {
-    /// v3, and v2 if etcd serves it
+    /// v3, and also v2 if etcd serves it
     Auto,
-    /// The keyspace of the original module: etcd 2, or 3 with `--enable-v2`
+    /// v2 only, as the original module uses: etcd 2, or etcd 3 with `--enable-v2`
     V2,
-    /// The newer keyspace only
+    /// v3 only
     V3,
 }
 
@@ -143,7 +143,7 @@ pub(crate) fn causes_of_this_run() -> Result<Vec<Cause>, Failure> {
     };
     // Continuing without them would let a loop run forever.
     serde_json::from_str(&text.to_string_lossy()).map_err(|error| {
-        Failure::new("BUNRAKU_CAUSES does not hold the causes of a run").caused_by(&error)
+        Failure::new("BUNRAKU_CAUSES does not contain the causes of a run").caused_by(&error)
     })
 }
 
@@ -154,7 +154,7 @@ pub(crate) fn own_name(named: Option<NodeName>) -> Result<NodeName, Failure> {
     }
     let name = rustix::system::uname();
     let name = name.nodename().to_string_lossy().to_lowercase();
-    NodeName::new(name).map_err(|error| Failure::from(error).hint("give a name with `--name`"))
+    NodeName::new(name).map_err(|error| Failure::from(error).hint("set a name with `--name`"))
 }
 
 /// Writes the keys of a firing: one for the trigger, one for each host.
@@ -167,16 +167,17 @@ pub(crate) async fn fire(
 ) -> Result<FireReply, Failure> {
     let first_part = trigger.as_str().split('/').next();
     if first_part == Some("hosts") {
-        let message =
-            format!("`{trigger}` cannot be used with etcd: `hosts/…` are the keys of hosts");
+        let message = format!(
+            "`{trigger}` is not a valid trigger name with etcd: keys below `hosts/` are reserved"
+        );
         return Err(Failure::usage(message));
     }
     let now = Timestamp::now();
     // Only a run has a chain to pass on. A person starts a new one.
     let by = (!request.causes.is_empty()).then_some(from);
     let causes = match continue_chains(trigger, by, request, now) {
-        Chained::On(causes) => causes,
-        Chained::Stopped { why, chain } => return Ok(FireReply::Stopped { why, chain }),
+        ChainEffect::On(causes) => causes,
+        ChainEffect::Stopped { why, chain } => return Ok(FireReply::Stopped { why, chain }),
     };
     let message = Message {
         hostname: from.to_string(),
@@ -199,7 +200,7 @@ pub(crate) async fn fire(
         Err(failure) if first.is_some() && arguments.etcd_api == EtcdApi::Auto => {
             tracing::warn!(
                 error = failure.message(),
-                "only the v2 API of etcd was used"
+                "wrote only to the v2 API of etcd"
             );
         }
         written => written?,

@@ -84,14 +84,14 @@ impl StateFile {
     pub(super) fn open(path: PathBuf) -> Result<Self, Failure> {
         if let Some(directory) = path.parent() {
             std::fs::create_dir_all(directory).map_err(|error| {
-                Failure::new(format!("cannot make {}", directory.display())).caused_by(&error)
+                Failure::new(format!("cannot create {}", directory.display())).caused_by(&error)
             })?;
         }
         let mut state: State = match std::fs::read(&path) {
             Ok(text) => serde_json::from_slice(&text).map_err(|error| {
-                Failure::new(format!("{} is damaged", path.display()))
+                Failure::new(format!("{} is corrupt", path.display()))
                     .caused_by(&error)
-                    .hint("move it away to begin with what comes from now on")
+                    .hint("move it away to start with new triggers only")
             })?,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => State::default(),
             Err(error) => {

@@ -75,7 +75,7 @@ async fn follow(client: EtcdV2, from: u64, changes: mpsc::Sender<EtcdV2Changes>)
                 }
             }
             Err(error) => {
-                tracing::warn!(error = %error, "watching the v2 API of etcd failed; trying again");
+                tracing::warn!(error = %error, "watching the v2 API of etcd failed; retrying");
                 tokio::select! {
                     () = changes.closed() => return,
                     () = tokio::time::sleep(RETRY) => {}

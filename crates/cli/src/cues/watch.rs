@@ -82,16 +82,13 @@ pub(crate) async fn watch(
         let store = match watcher.arguments.etcd.connect().await {
             Ok(store) => store,
             Err(failure) => {
-                tracing::warn!(
-                    error = failure.message(),
-                    "etcd cannot be reached; trying again"
-                );
+                tracing::warn!(error = failure.message(), "cannot reach etcd; retrying");
                 watcher.pause(&shutdown).await?;
                 continue;
             }
         };
         if let Err(error) = watcher.follow(&store, &shutdown).await? {
-            tracing::warn!(error = %error, "watching etcd failed; trying again");
+            tracing::warn!(error = %error, "watching etcd failed; retrying");
             watcher.pause(&shutdown).await?;
         }
     }
@@ -108,9 +105,10 @@ struct Watcher {
 
 impl Watcher {
     fn prefix(&self) -> String {
-        match self.arguments.own_key_only {
-            true => format!("hosts/{}", self.host),
-            false => String::new(),
+        if self.arguments.own_key_only {
+            format!("hosts/{}", self.host)
+        } else {
+            String::new()
         }
     }
 
@@ -130,7 +128,7 @@ impl Watcher {
             Err(failure) => {
                 tracing::warn!(
                     error = failure.message(),
-                    "the v2 API of etcd cannot be watched; trying again"
+                    "cannot watch the v2 API of etcd; retrying"
                 );
             }
         }
@@ -283,7 +281,7 @@ impl Watcher {
         match ended {
             Ok(status) if status.success() => tracing::info!("the run has ended"),
             Ok(status) => tracing::warn!(%status, "the run failed"),
-            Err(error) => tracing::warn!(error = %error, "nobody knows how the run ended"),
+            Err(error) => tracing::warn!(error = %error, "the result of the run is unknown"),
         }
         self.file.state.ended();
         self.file.save()
@@ -327,7 +325,7 @@ fn note(state: &mut State, host: &NodeName, key: &str, value: &[u8]) {
     let message: Message = match serde_json::from_slice(value) {
         Ok(message) => message,
         Err(error) => {
-            tracing::warn!(key, error = %error, "a key is not a cue, and is ignored");
+            tracing::warn!(key, error = %error, "ignoring a key that is not a trigger");
             return;
         }
     };

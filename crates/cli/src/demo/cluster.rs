@@ -6,7 +6,7 @@ use bunraku_process::Program;
 use bunraku_wire::api::cluster::{ClusterInvitation, ClusterInviteRequest, ClusterStatus};
 use bunraku_wire::endpoints::{InviteServer, ShowCluster};
 
-use super::fleet::{Fleet, LOOK, Ready};
+use super::fleet::{DemoFleet, LOOK, ServerReady};
 use super::process::{Process, ran};
 use super::stage::Stage;
 use crate::connection::failed;
@@ -30,7 +30,7 @@ pub(super) struct Member {
     process: Option<Process>,
 }
 
-impl Fleet {
+impl DemoFleet {
     /// Starts this many servers that store the data, and one spare.
     pub(crate) async fn start_cluster(
         &mut self,
@@ -42,7 +42,7 @@ impl Fleet {
         init.extend(self.place(1)?);
         self.cluster_command(&init).await?;
         self.ready = Some(self.start_member(1).await?);
-        stage.note("server-1  is up, with an authority, and etcd under its care");
+        stage.note("server-1  started with its own CA and an etcd datastore");
         for number in 2..=size + 1 {
             self.join_member(number, stage).await?;
         }
@@ -55,7 +55,7 @@ impl Fleet {
         })
         .await?;
         stage.note(&format!(
-            "the data is on {size} servers, and one more could take the place of any"
+            "{size} servers store the data; one more is ready to replace any of them"
         ));
         Ok(())
     }
@@ -95,7 +95,7 @@ impl Fleet {
         ran(program, "bunraku cluster").await.map(|_| ())
     }
 
-    async fn start_member(&mut self, number: usize) -> Result<Ready, Failure> {
+    async fn start_member(&mut self, number: usize) -> Result<ServerReady, Failure> {
         let name = format!("server-{number}");
         let mut process = Process::start(
             &name,
@@ -109,7 +109,7 @@ impl Fleet {
             ],
         )?;
         let line = process.first_line().await?;
-        let ready: Ready = serde_json::from_str(&line)?;
+        let ready: ServerReady = serde_json::from_str(&line)?;
         self.members.retain(|member| member.number != number);
         self.members.push(Member {
             number,
@@ -219,17 +219,17 @@ impl Fleet {
                 })
         };
         let victim = self.members.iter_mut().find(keeps_data);
-        let victim = victim.ok_or_else(|| Failure::new("no other server keeps data"))?;
+        let victim = victim.ok_or_else(|| Failure::new("no other server stores data"))?;
         let name = victim.name.clone();
         if let Some(mut process) = victim.process.take() {
             process.kill().await?;
         }
         let killed = Instant::now();
-        stage.note(&format!("{name}  was killed, and its datastore with it"));
+        stage.note(&format!("{name}  killed, including its datastore"));
         self.all_answer().await?;
         stage.note(&format!(
-            "all nodes answered a command {:.1?} after it",
-            killed.elapsed()
+            "all nodes answered a command {:.1} s after the kill",
+            killed.elapsed().as_secs_f64()
         ));
         self.wait_for_cluster(stage, |status| {
             let whole = status.datastores.iter().filter(|it| {
@@ -240,11 +240,11 @@ impl Fleet {
         })
         .await?;
         stage.note(&format!(
-            "the data is on {size} servers again, {:.1?} after the kill",
-            killed.elapsed()
+            "{size} servers store the data again, {:.1} s after the kill",
+            killed.elapsed().as_secs_f64()
         ));
         self.all_answer().await?;
-        stage.note("all nodes answer, and nothing was lost");
+        stage.note("all nodes answer; nothing was lost");
         Ok(())
     }
 

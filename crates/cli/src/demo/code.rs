@@ -10,7 +10,7 @@ use bunraku_wire::api::{ReportEvent, ReportStreamMessage};
 use bunraku_wire::client::Lines;
 use bunraku_wire::endpoints::FollowReports;
 
-use super::fleet::Fleet;
+use super::fleet::DemoFleet;
 use super::process::ran;
 use super::stage::Stage;
 use crate::connection::failed;
@@ -54,7 +54,7 @@ const CUE: &str = include_str!("../../../../examples/fleet/balancer/cue.sls");
 
 const SITE: &str = include_str!("../../../../examples/site/site.yaml");
 
-impl Fleet {
+impl DemoFleet {
     /// Commits code to git and deploys it: compiled for all nodes, visible to none.
     pub(crate) async fn deploy(&self, stage: &Stage) -> Result<(), Failure> {
         self.deploy_with(stage, "").await
@@ -82,7 +82,7 @@ impl Fleet {
         let place = repository.display().to_string();
         self.quietly(&["environment", "add", "production", &place])
             .await?;
-        stage.note("environment production is made from a git repository, policy manual");
+        stage.note("environment production created from a git repository, with policy manual");
         self.show(stage, &["environment", "deploy", "production", "--wait"])
             .await?;
         self.show(stage, &["catalog", "list"]).await
@@ -113,7 +113,7 @@ impl Fleet {
             ],
         )
         .await?;
-        stage.act("the others follow");
+        stage.act("The other nodes follow");
         self.release_and_follow(stage, &["release", "create", "production"])
             .await
     }
@@ -139,7 +139,7 @@ impl Fleet {
             "--to",
             "2",
             "--reason",
-            "a typing mistake",
+            "typo",
         ];
         self.release_and_follow(stage, &back).await
     }
@@ -179,7 +179,7 @@ impl Fleet {
         std::fs::write(repository.join("web/index.html"), page)?;
         commit(
             &repository,
-            "version 3 of the shop; web nodes cue the balancers",
+            "version 3 of the shop; web nodes trigger the balancers",
         )
         .await?;
         self.show(stage, &["environment", "deploy", "production", "--wait"])
@@ -209,7 +209,7 @@ impl Fleet {
         while running > 0 {
             let message = events.next().await;
             let message = message
-                .ok_or_else(|| Failure::new("the stream of events ended"))?
+                .ok_or_else(|| Failure::new("the event stream ended"))?
                 .map_err(|error| failed(&error))?;
             let ReportStreamMessage::Events { node, events, .. } = message else {
                 continue;
@@ -230,9 +230,12 @@ impl Fleet {
 
     /// Runs a command as users type it, and shows its output.
     async fn show_told(&self, stage: &Stage, command: &[&str]) -> Result<String, Failure> {
-        let words = command.iter().map(|word| match word.contains(' ') {
-            true => format!("'{word}'"),
-            false => (*word).to_owned(),
+        let words = command.iter().map(|word| {
+            if word.contains(' ') {
+                format!("'{word}'")
+            } else {
+                (*word).to_owned()
+            }
         });
         let typed = words.collect::<Vec<_>>().join(" ");
         stage.text(&format!("$ bunraku {typed}"));
@@ -257,7 +260,7 @@ fn changed(told: &str) -> Result<usize, Failure> {
         let [number, of] = pair else { return None };
         (*of == "of").then(|| number.parse().ok()).flatten()
     });
-    number.ok_or_else(|| Failure::new(format!("the release does not say what it changed: {told}")))
+    number.ok_or_else(|| Failure::new(format!("the release does not report its changes: {told}")))
 }
 
 async fn commit(repository: &Path, message: &str) -> Result<(), Failure> {
@@ -279,7 +282,7 @@ async fn git(repository: &Path, arguments: &[&str]) -> Result<(), Failure> {
 }
 
 /// Paths of the demo.
-impl Fleet {
+impl DemoFleet {
     fn within(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }

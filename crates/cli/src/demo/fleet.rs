@@ -36,13 +36,13 @@ const NODES: [(&str, &str); 4] = [
 /// The interval at which the demo polls the list of nodes.
 pub(super) const LOOK: Duration = Duration::from_millis(100);
 
-pub(crate) struct Fleet {
+pub(crate) struct DemoFleet {
     pub(super) directory: PathBuf,
     server: Option<Process>,
     /// The servers of a cluster, if there is one.
     pub(super) members: Vec<super::cluster::Member>,
     agents: BTreeMap<&'static str, Process>,
-    pub(super) ready: Option<Ready>,
+    pub(super) ready: Option<ServerReady>,
     /// The ports of the servers, held even while a server is dead.
     ports: Vec<HeldPort>,
     /// The time up to which cluster events were reported.
@@ -51,12 +51,12 @@ pub(crate) struct Fleet {
 
 /// The data that the server prints when it is ready.
 #[derive(Deserialize, Clone)]
-pub(super) struct Ready {
+pub(super) struct ServerReady {
     pub(super) listening: SocketAddr,
     ca_fingerprint: String,
 }
 
-impl Fleet {
+impl DemoFleet {
     /// Uses the given empty directory, or creates one.
     pub(crate) fn new(named: Option<&Path>) -> Result<Self, Failure> {
         let directory = match named {
@@ -68,7 +68,7 @@ impl Fleet {
         std::fs::create_dir_all(&directory)?;
         if std::fs::read_dir(&directory)?.next().is_some() {
             let failure = Failure::usage(format!("{} is not empty", directory.display()));
-            return Err(failure.hint("name an empty directory: the demo deletes it at its end"));
+            return Err(failure.hint("pass an empty directory: the demo deletes it at the end"));
         }
         Ok(Self {
             directory,
@@ -111,14 +111,14 @@ impl Fleet {
             ],
         )?;
         let line = server.first_line().await?;
-        let ready: Ready = serde_json::from_str(&line)?;
+        let ready: ServerReady = serde_json::from_str(&line)?;
         stage.note(&format!(
-            "listens on {}, ready in {:.0?}",
+            "listening on {}, ready after {:.2} s",
             ready.listening,
-            started.elapsed()
+            started.elapsed().as_secs_f64()
         ));
         if self.ready.is_none() {
-            stage.note(&format!("its authority is {}", ready.ca_fingerprint));
+            stage.note(&format!("CA fingerprint {}", ready.ca_fingerprint));
         }
         self.ready = Some(ready);
         self.server = Some(server);
@@ -154,7 +154,7 @@ impl Fleet {
         let ready = self
             .ready
             .as_ref()
-            .ok_or_else(|| Failure::new("the server is not up"))?;
+            .ok_or_else(|| Failure::new("the server is not running"))?;
         let home = self.directory.join(name);
         let agent = Process::start(
             name,
@@ -238,10 +238,11 @@ impl Fleet {
         let ready = self
             .ready
             .as_ref()
-            .ok_or_else(|| Failure::new("the server is not up"))?;
-        let servers: Vec<String> = match self.members.is_empty() {
-            true => vec![ready.listening.to_string()],
-            false => self.member_addresses(),
+            .ok_or_else(|| Failure::new("the server is not running"))?;
+        let servers: Vec<String> = if self.members.is_empty() {
+            vec![ready.listening.to_string()]
+        } else {
+            self.member_addresses()
         };
         Ok((servers.join(","), self.path("server/operator")))
     }
@@ -250,8 +251,8 @@ impl Fleet {
         let started = Instant::now();
         self.all_answer().await?;
         stage.note(&format!(
-            "all four answered a command in {:.0?}",
-            started.elapsed()
+            "all four answered a command within {:.2} s",
+            started.elapsed().as_secs_f64()
         ));
         Ok(())
     }
@@ -282,13 +283,13 @@ impl Fleet {
     pub(crate) async fn disable_one(&self, stage: &Stage) -> Result<(), Failure> {
         let client = self.client()?;
         let request = DisableRequest {
-            reason: "its disk is being replaced".to_owned(),
+            reason: "disk replacement".to_owned(),
         };
         client
             .call_with(DisableNode.at(&node_name("dev4.devco.net")), &request)
             .await
             .map_err(|error| failed(&error))?;
-        stage.note("dev4.devco.net  disabled: its disk is being replaced");
+        stage.note("dev4.devco.net  disabled: disk replacement");
         Ok(())
     }
 
@@ -299,14 +300,14 @@ impl Fleet {
         if let Some(mut agent) = self.agents.remove(away) {
             agent.kill().await?;
         }
-        stage.note(&format!("{away}  its agent was killed"));
+        stage.note(&format!("{away}  agent killed"));
         let client = self.client()?;
         let sent = send(&client, vec![node_name(away)]).await?;
-        stage.note(&format!("{away}  a command waits for it"));
+        stage.note(&format!("{away}  command queued"));
         if let Some(mut server) = self.server.take() {
             server.kill().await?;
         }
-        stage.note("the server was killed");
+        stage.note("server killed");
         self.start_server(stage).await?;
         self.start_agent(away)?;
         let client = self.client()?;
@@ -314,7 +315,7 @@ impl Fleet {
             wait_for_answer(&client, sent).await?;
         }
         stage.note(&format!(
-            "{away}  is back, and answered the command that waited"
+            "{away}  reconnected and answered the queued command"
         ));
         loop {
             let back = nodes(&client).await?;
@@ -322,7 +323,7 @@ impl Fleet {
                 .iter()
                 .all(|node| matches!(node.word, StatusWord::Idle | StatusWord::Disabled))
             {
-                stage.note("all four are connected again, and nothing was lost");
+                stage.note("all four are connected again; nothing was lost");
                 return Ok(());
             }
             tokio::time::sleep(LOOK).await;
@@ -330,7 +331,7 @@ impl Fleet {
     }
 
     pub(crate) async fn show_nodes(&self, stage: &mut Stage) -> Result<(), Failure> {
-        stage.act("where every node stands (`bunraku node list`)");
+        stage.act("The status of every node (`bunraku node list`)");
         let table = crate::node_view::table(nodes(&self.client()?).await?);
         stage.text(&table.render());
         Ok(())
@@ -338,16 +339,12 @@ impl Fleet {
 
     pub(crate) fn tell_what_to_try(&self, stage: &mut Stage) {
         let Some(ready) = &self.ready else { return };
-        stage.act("it goes on running; in another terminal, try");
+        stage.act("The demo keeps running; try this in another terminal");
         stage.text(&format!(
-            "export BUNRAKU_SERVERS={} BUNRAKU_CREDENTIALS={}\n\
-             bunraku console\n\
-             bunraku node list\n\
-             bunraku facts show dev1.devco.net role\n\
-             bunraku node ping dev1.devco.net dev2.devco.net\n\
-             bunraku cert list\n\
-             bunraku cert revoke dev3.devco.net --reason 'just trying'\n\n\
-             Ctrl-C here ends everything and cleans up.",
+            "export BUNRAKU_SERVERS={} BUNRAKU_CREDENTIALS={}\nbunraku console\nbunraku node \
+             list\nbunraku facts show dev1.devco.net role\nbunraku node ping dev1.devco.net \
+             dev2.devco.net\nbunraku cert list\nbunraku cert revoke dev3.devco.net --reason 'just \
+             trying'\n\nPress Ctrl-C here to stop everything and clean up.",
             ready.listening,
             self.directory.join("server/operator").display()
         ));
@@ -380,7 +377,7 @@ impl Fleet {
 
     pub(crate) fn where_the_logs_are(&self) -> String {
         format!(
-            "every process has ended; their logs are below {}, delete it when you have read them",
+            "all processes stopped; read their logs in {}, then delete it",
             self.directory.display()
         )
     }
@@ -393,16 +390,17 @@ impl Fleet {
         let ready = self
             .ready
             .as_ref()
-            .ok_or_else(|| Failure::new("the server is not up"))?;
+            .ok_or_else(|| Failure::new("the server is not running"))?;
         let credentials = Credentials::new(self.directory.join("server/operator"));
         let tls = ClientTls {
             authority_pem: credentials.authority_pem()?.unwrap_or_default(),
             revocation_lists_pem: String::new(),
             identity: credentials.identity()?,
         };
-        let mut servers = match self.members.is_empty() {
-            true => vec![ready.listening.to_string()],
-            false => self.member_addresses(),
+        let mut servers = if self.members.is_empty() {
+            vec![ready.listening.to_string()]
+        } else {
+            self.member_addresses()
         };
         servers.dedup();
         let servers = servers

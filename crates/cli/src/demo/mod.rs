@@ -7,5 +7,5 @@ mod process;
 mod stage;
 mod takeover;
 
-pub(crate) use fleet::Fleet;
+pub(crate) use fleet::DemoFleet;
 pub(crate) use stage::Stage;

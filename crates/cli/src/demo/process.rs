@@ -44,7 +44,7 @@ impl Process {
             .child
             .stdout
             .take()
-            .ok_or_else(|| Failure::new("its output was taken already"))?;
+            .ok_or_else(|| Failure::new("its output is already in use"))?;
         let mut line = String::new();
         BufReader::new(stdout).read_line(&mut line).await?;
         if line.is_empty() {
@@ -75,11 +75,12 @@ impl Process {
 pub(super) async fn ran(program: Program, what: &str) -> Result<String, Failure> {
     let output = program.output(OutputLimits::within(LONGEST)).await;
     let output = output.map_err(|error| Failure::new(format!("`{what}` {error}")))?;
-    match output.status.success() {
-        true => Ok(output.stdout_text()),
-        false => Err(Failure::new(format!(
+    if output.status.success() {
+        Ok(output.stdout_text())
+    } else {
+        Err(Failure::new(format!(
             "`{what}` failed: {}",
             output.stderr_text().trim()
-        ))),
+        )))
     }
 }

@@ -7,15 +7,15 @@ use bunraku_wire::api::{Cause, ReportPage, RunEnding};
 use bunraku_wire::endpoints::{Endpoint, ListReports, ListRuns, ReportsQuery};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 
-use super::fleet::{Fleet, LOOK};
+use super::fleet::{DemoFleet, LOOK};
 use super::stage::Stage;
 use crate::connection::failed;
 use crate::failure::Failure;
 
 /// The line after which the leader is killed: the first node is running.
-const MIDDLE: &str = "dev1.devco.net runs";
+const MIDDLE: &str = "dev1.devco.net is running";
 
-impl Fleet {
+impl DemoFleet {
     /// Runs the site, kills the leader of the run, and checks the result.
     pub(crate) async fn run_through_a_kill(&mut self, stage: &Stage) -> Result<(), Failure> {
         let site = self.write_site()?;
@@ -25,7 +25,7 @@ impl Fleet {
             .args(["run", "--site", &site, "--yes"])
             .args(["--server", &servers, "--credentials", &credentials])
             .start()?;
-        let taken = || Failure::new("its output was taken already");
+        let taken = || Failure::new("its output is already in use");
         let told = run.stderr.take().ok_or_else(taken)?;
         let mut summary = run.stdout.take().ok_or_else(taken)?;
         let mut lines = BufReader::new(told).lines();
@@ -34,7 +34,7 @@ impl Fleet {
             stage.text(&line);
             if killed.is_none() && line.contains(MIDDLE) {
                 let leader = self.kill_the_leader().await?;
-                stage.note(&format!("{leader}, which leads the run, was killed"));
+                stage.note(&format!("{leader}, the leader of the run, killed"));
                 killed = Some(leader);
             }
         }
@@ -48,12 +48,12 @@ impl Fleet {
         };
         let next = self.who_leads(&killed);
         stage.note(&format!(
-            "{} took over from the log of the run",
+            "{} took over the run from its log",
             next.unwrap_or_else(|| "another server".to_owned())
         ));
         self.tell_who_ran(stage).await?;
         self.restart_member(&killed).await?;
-        stage.note(&format!("{killed} is back"));
+        stage.note(&format!("{killed} restarted"));
         Ok(())
     }
 
@@ -89,7 +89,7 @@ impl Fleet {
         let run: RunId = runs
             .first()
             .map(|run| run.record.id)
-            .ok_or_else(|| Failure::new("the run is not known"))?;
+            .ok_or_else(|| Failure::new("the run is unknown"))?;
         let query = ReportsQuery {
             limit: Some(100),
             ..ReportsQuery::default()
@@ -111,12 +111,12 @@ impl Fleet {
         };
         if reports.len() != 4 || nodes.len() != 4 || !reports.iter().all(good) {
             return Err(Failure::new(format!(
-                "the run has {} reports of {} nodes, and should have one of each of four",
+                "the run has {} reports of {} nodes; expected one from each of four",
                 reports.len(),
                 nodes.len()
             )));
         }
-        stage.note("four reports of four nodes: none ran twice, none was forgotten, all succeeded");
+        stage.note("four reports from four nodes: each ran exactly once, and all succeeded");
         Ok(())
     }
 }

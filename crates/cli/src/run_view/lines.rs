@@ -1,26 +1,31 @@
 //! One line per event.
 
 use bunraku_plan::StepIndex;
-use bunraku_plan::run::{Entry, Event, Run, RunPhase, StepState};
+use bunraku_plan::run::{Event, Run, RunLogEntry, RunPhase, StepState};
 use jiff::tz::TimeZone;
 
+use crate::output::count;
+
 /// Describes a log entry after `run` has applied it. `before` is the run before that.
-pub(crate) fn line(before: &Run, run: &Run, entry: &Entry) -> Vec<String> {
+pub(crate) fn line(before: &Run, run: &Run, entry: &RunLogEntry) -> Vec<String> {
     let time = entry.at.to_zoned(TimeZone::system());
     let stamp = time.strftime("%Y-%m-%d %H:%M:%S %z");
     let mut texts = Vec::new();
     if let Event::Begun { unfit } = &entry.event {
         let nodes = run.plan().nodes().len();
         texts.push(match unfit.len() {
+            0 if nodes == 1 => "the node is connected and enabled".to_owned(),
             0 => format!("all {nodes} nodes are connected and enabled"),
-            count => format!("{count} of {nodes} nodes are not ready"),
+            unfit => format!("{unfit} of {} not ready", count(nodes, "node")),
         });
     }
     if let Event::StopRequested { by } = &entry.event {
-        texts.push(format!("{by} asks to stop: nothing new starts"));
+        texts.push(format!("{by} requested a stop: no more nodes start"));
     }
     if let Event::CancelRequested { by } = &entry.event {
-        texts.push(format!("{by} asks to cancel: what runs is ended"));
+        texts.push(format!(
+            "{by} requested a cancel: running nodes are stopped"
+        ));
     }
     let states = before.statuses().iter().zip(run.statuses());
     let mut skipped = 0;
@@ -31,9 +36,9 @@ pub(crate) fn line(before: &Run, run: &Run, entry: &Entry) -> Vec<String> {
                 _ => texts.push(changed(run, step)),
             }
         } else if old.away.is_none() && new.away.is_some() {
-            texts.push(format!("{} is away", name(run, step)));
+            texts.push(format!("{} is disconnected", name(run, step)));
         } else if old.away.is_some() && new.away.is_none() && new.state.is_active() {
-            texts.push(format!("{} is back", name(run, step)));
+            texts.push(format!("{} has reconnected", name(run, step)));
         }
     }
     if skipped > 0 {
@@ -43,7 +48,7 @@ pub(crate) fn line(before: &Run, run: &Run, entry: &Entry) -> Vec<String> {
         matches!(before.phase(), RunPhase::Stopping { .. }),
         run.phase(),
     ) {
-        texts.push(format!("nothing new starts: {reason}"));
+        texts.push(format!("no more nodes start: {reason}"));
     }
     texts
         .into_iter()
@@ -63,8 +68,8 @@ fn changed(run: &Run, step: StepIndex) -> String {
     let tally = run.tally();
     let progress = format!("{} of {} done", tally.over(), tally.all());
     match &status.state {
-        StepState::Starting => format!("{name} is asked to run"),
-        StepState::Running => format!("{name} runs"),
+        StepState::Starting => format!("{name} is starting"),
+        StepState::Running => format!("{name} is running"),
         StepState::Succeeded => {
             let seconds = super::summary::seconds(status);
             let changes = super::summary::changes(run, status);

@@ -6,17 +6,17 @@ use bunraku_plan::run::Run;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use jiff::Timestamp;
 
-use super::screen::{Progress, Size, screen};
+use super::screen::{Progress, ScreenSize, screen};
 
 /// The redraw interval without events, because times still change.
 pub(crate) const REDRAW: Duration = Duration::from_millis(150);
 
-pub(crate) struct Live {
+pub(crate) struct LiveView {
     lines: MultiProgress,
     block: ProgressBar,
 }
 
-impl Live {
+impl LiveView {
     pub(crate) fn new() -> Self {
         let lines = MultiProgress::new();
         let block = lines.add(ProgressBar::new_spinner());
@@ -44,15 +44,15 @@ impl Live {
 }
 
 /// Returns the size of the terminal, or a common size if it is unknown.
-fn size() -> Size {
+fn size() -> ScreenSize {
     let told = rustix::termios::tcgetwinsize(std::io::stderr()).ok();
     let told = told.filter(|told| told.ws_col > 0 && told.ws_row > 0);
     told.map_or(
-        Size {
+        ScreenSize {
             columns: 80,
             rows: 24,
         },
-        |told| Size {
+        |told| ScreenSize {
             columns: usize::from(told.ws_col),
             rows: usize::from(told.ws_row),
         },

@@ -7,7 +7,7 @@ mod summary;
 mod timeline;
 
 pub(crate) use lines::line;
-pub(crate) use live::{Live, REDRAW};
+pub(crate) use live::{LiveView, REDRAW};
 pub(crate) use screen::{NodeProgress, Progress};
 pub(crate) use summary::{
     list_state, list_table, mark, phase, scheduled, short, step_detail, summary,

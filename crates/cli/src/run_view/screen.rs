@@ -10,6 +10,8 @@ use bunraku_plan::StepIndex;
 use bunraku_plan::run::{Run, RunPhase, StepState, StepStatus};
 use jiff::Timestamp;
 
+use crate::output::count;
+
 /// The progress of each node run.
 pub(crate) type Progress = HashMap<NodeRunId, NodeProgress>;
 
@@ -25,7 +27,7 @@ pub(crate) struct NodeProgress {
 }
 
 #[derive(Clone, Copy)]
-pub(crate) struct Size {
+pub(crate) struct ScreenSize {
     pub(crate) columns: usize,
     pub(crate) rows: usize,
 }
@@ -36,13 +38,14 @@ const ROOM_ABOVE: usize = 6;
 const MOST_AWAITED: usize = 3;
 
 /// Renders the whole block.
-pub(crate) fn screen(run: &Run, progress: &Progress, now: Timestamp, size: Size) -> String {
+pub(crate) fn screen(run: &Run, progress: &Progress, now: Timestamp, size: ScreenSize) -> String {
     let room = size.rows.saturating_sub(ROOM_ABOVE).max(4);
     let plan = run.plan();
     let whole = plan.steps.len() + plan.groups.len() < room;
-    let mut lines = match whole {
-        true => tree(run, progress, now),
-        false => at_work(run, progress, now, room.saturating_sub(2)),
+    let mut lines = if whole {
+        tree(run, progress, now)
+    } else {
+        at_work(run, progress, now, room.saturating_sub(2))
     };
     lines.push(counts(run));
     lines.extend(awaited(run));
@@ -87,7 +90,7 @@ fn at_work(run: &Run, progress: &Progress, now: Timestamp, most: usize) -> Vec<S
         .map(|(_, step)| row(run, progress, now, *step, widest))
         .collect();
     if more > 0 {
-        lines.push(format!("    and {} more at work", active.len() - shown));
+        lines.push(format!("    and {} more running", active.len() - shown));
     }
     lines
 }
@@ -117,7 +120,7 @@ fn row(run: &Run, progress: &Progress, now: Timestamp, step: StepIndex, widest: 
             let at = progress.get(&run.node_run(step));
             working(status, at, now)
         }
-        StepState::Succeeded if status.before => "succeeded before".to_owned(),
+        StepState::Succeeded if status.before => "succeeded earlier".to_owned(),
         StepState::Succeeded => format!(
             "succeeded{}{}",
             super::summary::seconds(status),
@@ -149,7 +152,7 @@ fn working(status: &StepStatus, at: Option<&NodeProgress>, now: Timestamp) -> St
         }
     }
     if status.away.is_some() {
-        told.push_str("  (away)");
+        told.push_str("  (disconnected)");
     }
     told
 }
@@ -185,17 +188,17 @@ fn counts(run: &Run) -> String {
         (bad, "did not succeed"),
         (tally.skipped, "skipped"),
         (tally.cancelled, "cancelled"),
-        (tally.starting + tally.running, "at work"),
-        (tally.waiting, "wait"),
+        (tally.starting + tally.running, "running"),
+        (tally.waiting, "waiting"),
     ] {
         if count > 0 {
             parts.push(format!("{count} {word}"));
         }
     }
     match run.phase() {
-        RunPhase::Queued => parts.push("other runs have some of these nodes".to_owned()),
-        RunPhase::Stopping { .. } => parts.push("nothing new starts".to_owned()),
-        RunPhase::Cancelling { .. } => parts.push("what runs is ended".to_owned()),
+        RunPhase::Queued => parts.push("queued: other runs hold some of these nodes".to_owned()),
+        RunPhase::Stopping { .. } => parts.push("stopping: no more nodes start".to_owned()),
+        RunPhase::Cancelling { .. } => parts.push("cancelling".to_owned()),
         _ => {}
     }
     format!("  {}", parts.join(", "))
@@ -217,7 +220,7 @@ fn awaited(run: &Run) -> Option<String> {
         for wait in active {
             *waited.entry(wait.node.as_str()).or_default() += 1;
         }
-        let ready = |wait: &bunraku_plan::Wait| *state(wait.step) == StepState::Succeeded;
+        let ready = |wait: &bunraku_plan::StepDependency| *state(wait.step) == StepState::Succeeded;
         next += usize::from(step.waits_for.iter().all(ready));
     }
     let mut waited: Vec<(&str, usize)> = waited.into_iter().collect();
@@ -225,19 +228,19 @@ fn awaited(run: &Run) -> Option<String> {
     let mut parts: Vec<String> = waited
         .iter()
         .take(MOST_AWAITED)
-        .map(|(node, count)| {
-            let verb = if *count == 1 { "waits" } else { "wait" };
-            format!("{count} {verb} for {node}")
+        .map(|(node, number)| {
+            let verb = if *number == 1 { "waits" } else { "waiting" };
+            format!("{number} {verb} for {node}")
         })
         .collect();
     if waited.len() > MOST_AWAITED {
         parts.push(format!(
-            "{} other nodes are waited for",
-            waited.len() - MOST_AWAITED
+            "others wait for {}",
+            count(waited.len() - MOST_AWAITED, "more node")
         ));
     }
     if next > 0 && *run.phase() == RunPhase::Running {
-        parts.push(format!("{next} could start and have no room yet"));
+        parts.push(format!("{next} ready to start"));
     }
     (!parts.is_empty()).then(|| format!("  {}", parts.join(", ")))
 }
@@ -251,13 +254,13 @@ fn spinner(now: Timestamp) -> char {
 /// Cuts a line to the width: a line that wraps would be overdrawn.
 fn cut(line: &str, columns: usize) -> String {
     let most = columns.saturating_sub(1);
-    match line.chars().count() > most {
-        false => line.to_owned(),
-        true => line
-            .chars()
+    if line.chars().count() > most {
+        line.chars()
             .take(most.saturating_sub(1))
             .chain(['…'])
-            .collect(),
+            .collect()
+    } else {
+        line.to_owned()
     }
 }
 
@@ -266,13 +269,13 @@ mod tests {
     use std::sync::Arc;
 
     use bunraku_model::RunId;
-    use bunraku_plan::run::{Action, Ending, Event, RunOptions, Share};
+    use bunraku_plan::run::{Action, Ending, Event, NodeLimit, RunOptions};
     use bunraku_plan::{Inventory, PlanOptions, site_file};
     use expect_test::{Expect, expect};
 
     use super::*;
 
-    const SIZE: Size = Size {
+    const SIZE: ScreenSize = ScreenSize {
         columns: 72,
         rows: 24,
     };
@@ -327,7 +330,7 @@ mod tests {
                     · dev2.devco.net  waits for dev1.devco.net
                     · dev3.devco.net  waits for dev1.devco.net
                     · dev4.devco.net  waits for dev1.devco.net
-                  0 of 4 done, 4 wait, other runs have some of these nodes
+                  0 of 4 done, 4 waiting, queued: other runs hold some of these nodes
             "#]],
         );
         run.step(&Event::Begun { unfit: Vec::new() }, at(0));
@@ -352,8 +355,8 @@ mod tests {
                     · dev2.devco.net  waits for dev1.devco.net
                     · dev3.devco.net  waits for dev1.devco.net
                     · dev4.devco.net  waits for dev1.devco.net
-                  0 of 4 done, 1 at work, 3 wait
-                  3 wait for dev1.devco.net
+                  0 of 4 done, 1 running, 3 waiting
+                  3 waiting for dev1.devco.net
             "#]],
         );
         run.step(&ended(0, Ending::Succeeded), at(80));
@@ -370,15 +373,15 @@ mod tests {
                     ✓ dev1.devco.net  succeeded in 80.0 s, 3 changed
                   group 2
                     ✗ dev2.devco.net  failed: Service[nginx]: no such unit
-                    ⠦ dev3.devco.net  starting  10 s  (away)
+                    ⠦ dev3.devco.net  starting  10 s  (disconnected)
                     ⠦ dev4.devco.net  starting  10 s
-                  2 of 4 done, 1 did not succeed, 2 at work, nothing new starts
+                  2 of 4 done, 1 did not succeed, 2 running, stopping: no more nodes s…
             "#]],
         );
     }
 
     #[test]
-    fn forty_nodes_are_those_at_work_and_the_others_counted() {
+    fn of_forty_nodes_active_ones_are_shown_and_the_others_counted() {
         let web: Vec<String> = (1..=39).map(|number| format!("web-{number:02}")).collect();
         let text = format!(
             "applications: {{shop: {{components: {{db: {{node: db, produces: [sql]}},
@@ -386,7 +389,7 @@ mod tests {
             web.join(", ")
         );
         let options = RunOptions {
-            batch: Some(Share::Count(20)),
+            batch: Some(NodeLimit::Count(20)),
             ..RunOptions::default()
         };
         let mut run = run(&text, options);
@@ -399,8 +402,8 @@ mod tests {
             expect![[r#"
                 screen
                   ⠙ db  running    5 s
-                  0 of 40 done, 1 at work, 39 wait
-                  39 wait for db
+                  0 of 40 done, 1 running, 39 waiting
+                  39 waiting for db
             "#]],
         );
         let started = run.step(&ended(0, Ending::Succeeded), at(10));
@@ -432,9 +435,9 @@ mod tests {
                   ⠼ web-13  running    2 s
                   ⠼ web-14  running    2 s
                   ⠼ web-15  running    2 s
-                    and 5 more at work
-                  1 of 40 done, 20 at work, 19 wait
-                  19 could start and have no room yet
+                    and 5 more running
+                  1 of 40 done, 20 running, 19 waiting
+                  19 ready to start
             "#]],
         );
         run.step(&ended(1, Ending::Failed), at(12));
@@ -459,8 +462,8 @@ mod tests {
                   ⠦ web-14  running   10 s
                   ⠦ web-15  running   10 s
                   ⠦ web-16  starting  10 s
-                    and 4 more at work
-                  21 of 40 done, 1 did not succeed, 19 skipped, 19 at work, nothing ne…
+                    and 4 more running
+                  21 of 40 done, 1 did not succeed, 19 skipped, 19 running, stopping: …
             "#]],
         );
     }

@@ -5,8 +5,7 @@ use bunraku_plan::StepIndex;
 use bunraku_plan::run::{Run, RunOutcome, RunPhase, RunRecord, RunSummary, StepState, StepStatus};
 use jiff::Timestamp;
 
-use crate::output::{Table, ago};
-use crate::plan_view::count;
+use crate::output::{Table, ago, count};
 
 /// The maximum number of lines of one kind. More are counted.
 const MOST_LINES: usize = 30;
@@ -119,7 +118,7 @@ fn one(run: &Run, step: StepIndex) -> String {
 pub(crate) fn step_detail(run: &Run, step: StepIndex) -> String {
     let status = &run.statuses()[step.at()];
     match &status.state {
-        StepState::Succeeded if status.before => " before".to_owned(),
+        StepState::Succeeded if status.before => " earlier".to_owned(),
         StepState::Succeeded => format!("{}{}", seconds(status), changes(run, status)),
         StepState::Skipped { reason } => format!(": {reason}"),
         _ => {
@@ -147,7 +146,7 @@ pub(crate) fn scheduled(due: Timestamp, record: &RunRecord) -> String {
     match record.due.start_before {
         None => format!("scheduled for {}", told(due)),
         Some(latest) => format!(
-            "scheduled for {}; expires unless it begins before {}",
+            "scheduled for {}; expires unless it starts before {}",
             told(due),
             told(latest)
         ),
@@ -213,7 +212,7 @@ pub(crate) fn list_table(runs: &[RunSummary]) -> Table {
         "ENVIRONMENT",
         "NODES",
         "STATE",
-        "ASKED",
+        "REQUESTED",
         "BY",
         "REASON",
     ]);

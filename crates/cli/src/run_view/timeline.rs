@@ -17,7 +17,7 @@ pub(crate) fn timeline_text(timeline: &Timeline) -> String {
         .map(|bar| bar.name.chars().count())
         .max()
         .unwrap_or(0);
-    let mut out = format!("{total:.1} s in all; `*` marks the chain of nodes that took longest\n");
+    let mut out = format!("total {total:.1} s; `*` marks the longest chain of nodes\n");
     for bar in &timeline.bars {
         let at = |time: jiff::Timestamp| {
             let share = time.duration_since(timeline.begun).as_secs_f64() / total;

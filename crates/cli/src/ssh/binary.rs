@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use bunraku_model::ContentId;
 
-use super::{Remote, Upload, quoted};
+use super::{SshConnection, Upload, quoted};
 use crate::failure::Failure;
 
 /// The program to run on the machine.
@@ -16,7 +16,7 @@ pub(crate) struct Binary {
 }
 
 /// The path of the program on the machine, as a shell word.
-pub(crate) struct Installed {
+pub(crate) struct InstalledBinary {
     pub(crate) word: String,
     pub(crate) copied: bool,
 }
@@ -38,7 +38,11 @@ impl Binary {
     /// Copies the program into a directory on the machine, unless it is already present.
     ///
     /// `directory` is a shell word, so that `"$HOME"/…` is possible.
-    pub(crate) fn install(&self, remote: &Remote, directory: &str) -> Result<Installed, Failure> {
+    pub(crate) fn install(
+        &self,
+        remote: &SshConnection,
+        directory: &str,
+    ) -> Result<InstalledBinary, Failure> {
         self.check_machine(remote)?;
         let word = format!("{directory}/bunraku");
         let hash = quoted(&self.hash);
@@ -49,12 +53,10 @@ impl Binary {
         let copied = same.trim() != "same";
         if copied {
             let script = format!(
-                "set -e; umask 022; mkdir -p {directory}; \
-                 new=$(mktemp {directory}/.bunraku.XXXXXX); trap 'rm -f \"$new\"' EXIT; \
-                 cat > \"$new\"; \
-                 if [ \"$(sha256sum < \"$new\" | cut -d' ' -f1)\" != {hash} ]; then \
-                 echo 'what arrived is not what was sent' >&2; exit 1; fi; \
-                 chmod 0755 \"$new\"; mv -f \"$new\" {word}"
+                "set -e; umask 022; mkdir -p {directory}; new=$(mktemp \
+                 {directory}/.bunraku.XXXXXX); trap 'rm -f \"$new\"' EXIT; cat > \"$new\"; if [ \
+                 \"$(sha256sum < \"$new\" | cut -d' ' -f1)\" != {hash} ]; then echo 'the copy is \
+                 corrupt' >&2; exit 1; fi; chmod 0755 \"$new\"; mv -f \"$new\" {word}"
             );
             remote.run("copy Bunraku", &script, &Upload::File(&self.path))?;
         }
@@ -62,13 +64,13 @@ impl Binary {
         remote
             .run("start Bunraku", &version, &Upload::Nothing)
             .map_err(|failure| {
-                failure.hint("give a build for that machine with `--binary FILE`")
+                failure.hint("pass a build for that machine with `--binary FILE`")
             })?;
-        Ok(Installed { word, copied })
+        Ok(InstalledBinary { word, copied })
     }
 
-    fn check_machine(&self, remote: &Remote) -> Result<(), Failure> {
-        let told = remote.run("ask for its kind", "uname -s -m", &Upload::Nothing)?;
+    fn check_machine(&self, remote: &SshConnection) -> Result<(), Failure> {
+        let told = remote.run("determine the platform", "uname -s -m", &Upload::Nothing)?;
         let ours = format!("Linux {}", std::env::consts::ARCH);
         let own_build = std::env::current_exe().is_ok_and(|own| own == self.path);
         if own_build && told.trim() != ours {
@@ -77,7 +79,7 @@ impl Binary {
                 remote.destination(),
                 told.trim()
             ));
-            return Err(failure.hint("give a build for that machine with `--binary FILE`"));
+            return Err(failure.hint("pass a build for that machine with `--binary FILE`"));
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use crate::failure::Failure;
 /// The exit code of `ssh` itself when it could not connect.
 const NOT_CONNECTED: i32 = 255;
 
-/// How to reach a machine.
+/// Options for the SSH connection to a machine.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct SshArgs {
     /// Port of the SSH server
@@ -37,7 +37,7 @@ pub(crate) enum Upload<'a> {
 }
 
 /// An open connection. It closes when this is dropped.
-pub(crate) struct Remote {
+pub(crate) struct SshConnection {
     destination: String,
     options: Vec<String>,
     sudo: bool,
@@ -45,12 +45,12 @@ pub(crate) struct Remote {
     _control: tempfile::TempDir,
 }
 
-impl Remote {
+impl SshConnection {
     /// Stores how to reach the machine. Sends nothing yet.
     pub(crate) fn new(destination: &str, arguments: &SshArgs) -> Result<Self, Failure> {
         if destination.is_empty() || destination.starts_with('-') {
-            let failure = Failure::usage(format!("`{destination}` is not a machine"));
-            return Err(failure.hint("name it as HOST or USER@HOST"));
+            let failure = Failure::usage(format!("`{destination}` is not a valid SSH destination"));
+            return Err(failure.hint("write HOST or USER@HOST"));
         }
         let control = tempfile::Builder::new().prefix("bunraku-ssh").tempdir()?;
         let socket = control.path().join("connection");
@@ -133,9 +133,10 @@ impl Remote {
         command.args(&self.options);
         command.arg(if terminal { "-tt" } else { "-T" });
         command.arg("--").arg(&self.destination);
-        let shell = match self.sudo {
-            true => "sudo -n -H sh -c",
-            false => "sh -c",
+        let shell = if self.sudo {
+            "sudo -n -H sh -c"
+        } else {
+            "sh -c"
         };
         command.arg(format!("{shell} {}", quoted(script)));
         command
@@ -144,7 +145,7 @@ impl Remote {
     fn refused(&self, doing: &str, output: &Output) -> Failure {
         let said = String::from_utf8_lossy(&output.stderr);
         let said = said.trim();
-        let last = said.lines().last().unwrap_or("it said nothing").trim();
+        let last = said.lines().last().unwrap_or("no output").trim();
         let message = match output.status.code() {
             Some(NOT_CONNECTED) => format!("cannot reach {}: {last}", self.destination),
             _ => format!("cannot {doing} on {}: {last}", self.destination),
@@ -153,7 +154,7 @@ impl Remote {
     }
 }
 
-impl Drop for Remote {
+impl Drop for SshConnection {
     fn drop(&mut self) {
         let _ = Command::new("ssh")
             .args(&self.options)
@@ -175,9 +176,10 @@ impl Upload<'_> {
                 let mut archive = tar::Builder::new(to);
                 archive.follow_symlinks(false);
                 for (name, path) in *trees {
-                    match path.is_dir() {
-                        true => archive.append_dir_all(name, path)?,
-                        false => archive.append_path_with_name(path, name)?,
+                    if path.is_dir() {
+                        archive.append_dir_all(name, path)?
+                    } else {
+                        archive.append_path_with_name(path, name)?
                     }
                 }
                 archive.into_inner()?.flush()
@@ -194,13 +196,16 @@ fn hint(said: &str) -> Option<&'static str> {
         ),
         (
             "Permission denied",
-            "name a key with `--ssh-identity FILE`, or load one with `ssh-add`",
+            "pass a key with `--ssh-identity FILE`, or load one with `ssh-add`",
         ),
         (
             "sudo: a password is required",
             "allow the user `sudo` without a password, or log in as root",
         ),
-        ("No space left on device", "make room there and try again"),
+        (
+            "No space left on device",
+            "free some space there and try again",
+        ),
     ];
     (hints.iter()).find_map(|(sign, hint)| said.contains(sign).then_some(*hint))
 }

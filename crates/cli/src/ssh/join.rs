@@ -30,7 +30,7 @@ enum JoinError {
     Failed { program: &'static str, said: String },
     #[error("{0} did not answer in time")]
     TimedOut(String),
-    #[error("[server.cluster.ssh] names neither `identity` nor `authority`")]
+    #[error("[server.cluster.ssh] has neither `identity` nor `authority`")]
     NoKey,
 }
 
@@ -47,7 +47,7 @@ struct Login {
 
 fn last_line(output: &Output) -> String {
     let said = output.stderr_text();
-    let line = said.trim().lines().last().unwrap_or("it said nothing");
+    let line = said.trim().lines().last().unwrap_or("no output");
     line.trim().to_owned()
 }
 
@@ -61,12 +61,13 @@ async fn keygen(arguments: &[&str]) -> Result<(), JoinError> {
             program,
             source: error.into_io(),
         })?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(JoinError::Failed {
+    if output.status.success() {
+        Ok(())
+    } else {
+        Err(JoinError::Failed {
             program,
             said: last_line(&output),
-        }),
+        })
     }
 }
 
@@ -146,9 +147,10 @@ impl JoinOverSsh {
         if let Some(port) = section.port {
             command = command.arg(format!("-p{port}"));
         }
-        let shell = match section.sudo {
-            true => "sudo -n -H sh -c",
-            false => "sh -c",
+        let shell = if section.sudo {
+            "sudo -n -H sh -c"
+        } else {
+            "sh -c"
         };
         command
             .args(section.options.iter().map(|option| format!("-o{option}")))
@@ -171,13 +173,14 @@ impl JoinOverSsh {
                     source: other.into_io(),
                 },
             })?;
-        match output.status.success() {
-            true => Ok(output),
-            false => Err(JoinError::Failed {
+        if output.status.success() {
+            Ok(output)
+        } else {
+            Err(JoinError::Failed {
                 program,
                 said: last_line(&output),
             }
-            .into()),
+            .into())
         }
     }
 }

@@ -12,6 +12,6 @@ mod join;
 mod quoting;
 
 pub(crate) use binary::Binary;
-pub(crate) use connection::{Remote, SshArgs, Upload};
+pub(crate) use connection::{SshArgs, SshConnection, Upload};
 pub(crate) use join::JoinOverSsh;
 pub(crate) use quoting::quoted;

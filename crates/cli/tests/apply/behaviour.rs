@@ -44,7 +44,7 @@ fn changes_failures_and_what_was_skipped_are_shown_and_the_rest_counted() {
                 @@ -1 +1 @@
                 -old
                 +new
-          ✗ Exec[broken]  failed: `exit 3` ended with exit code 3 instead of 0
+          ✗ Exec[broken]  failed: `exit 3` exited with exit code 3 instead of 0
               at site.pp:9
           - Exec[behind]  skipped: Exec[broken] failed
         applied  web1  ansible  1 changed, 1 unchanged, 1 failed, 1 skipped  TIME
@@ -52,16 +52,14 @@ fn changes_failures_and_what_was_skipped_are_shown_and_the_rest_counted() {
     .assert_eq(&ended.stdout);
     assert_eq!(ended.code, Some(1));
     assert!(
-        ended
-            .stderr
-            .contains("hint: see why each step stands where it stands"),
+        ended.stderr.contains("hint: run `bunraku apply"),
         "{}",
         ended.stderr
     );
 }
 
 #[test]
-fn exit_codes_tell_changes_only_when_asked_to() {
+fn exit_codes_show_changes_only_on_request() {
     let world = World::new();
     let resources = json!([file("a", json!({"content": "x"}))]);
     let code = |arguments: &[&str]| world.apply(&resources, arguments).code;
@@ -104,14 +102,14 @@ fn problems_are_named_before_anything_changes() {
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""));
     expect![[r#"
         error: nothing was changed: the catalog has problems
-          Fiel[y] (the catalog): there is no resource type `Fiel`; did you mean `file`?
+          Fiel[y] (the catalog): no resource type `Fiel`; did you mean `file`?
     "#]]
     .assert_eq(&ended.stderr);
     assert!(!world.path("a").exists());
 }
 
 #[test]
-fn a_file_that_is_no_catalog_is_refused() {
+fn a_file_that_is_not_a_catalog_is_refused() {
     let world = World::new();
     let path = world.path("x.json");
     let missing = world.ended(world.command(&path, &[]).output().expect("the binary runs"));
@@ -187,7 +185,7 @@ fn json_streams_events_and_ends_with_a_summary_of_every_state() {
 }
 
 #[test]
-fn explain_says_why_each_step_stands_where_it_stands_and_does_nothing() {
+fn explain_shows_the_reason_for_the_order_and_changes_nothing() {
     let world = World::new();
     let ended = world.apply(
         &json!([
@@ -203,9 +201,9 @@ fn explain_says_why_each_step_stands_where_it_stands_and_does_nothing() {
     );
     expect![[r#"
         1  File[@ROOT@/d]  (site.pp:7)
-            waits for nothing; 3 steps on its longest path, the longest first
+            no dependencies: starts a chain of 3 steps (longest chain first)
         2  Exec[alone]  (site.pp:9)
-            waits for nothing, and nothing waits for it
+            no dependencies, and nothing depends on it
         3  File[@ROOT@/d/a]  (site.pp:7)
             after File[@ROOT@/d] (its directory, inferred)
         4  Exec[last]  (site.pp:9)
@@ -288,14 +286,14 @@ fn a_second_apply_is_refused_with_the_owner_or_waits() {
     assert!(
         refused
             .stderr
-            .contains(&format!("another apply is at work: pid {}", first.id())),
+            .contains(&format!("another apply is running: pid {}", first.id())),
         "{}",
         refused.stderr
     );
     assert!(
         refused
             .stderr
-            .contains("hint: wait for the other one with `--lock-wait SECONDS`"),
+            .contains("hint: pass `--lock-wait SECONDS` to wait for the other run"),
         "{}",
         refused.stderr
     );

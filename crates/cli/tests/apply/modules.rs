@@ -142,7 +142,7 @@ fn uses_witness(world: &World) -> &'static str {
 }
 
 #[test]
-fn the_example_in_python_is_packed_signed_installed_and_carries_out_a_catalog() {
+fn the_example_in_python_is_packed_signed_installed_and_applies_a_catalog() {
     let world = World::new();
     world.signed(&examples().join("ini_setting"), "ini.bunraku-module");
     let told = world.done(&["module", "verify", "ini.bunraku-module"]);
@@ -297,7 +297,7 @@ fn a_catalog_gets_the_very_module_that_it_pins() {
     };
     let error = pinned(json!({"witness": "0".repeat(64)}));
     assert!(
-        error.contains("is not the one that the catalog was made with"),
+        error.contains("differs from the one that the catalog was compiled with"),
         "{error}"
     );
     let error = pinned(json!({}));
@@ -341,5 +341,5 @@ fn a_link_is_not_packed() {
     let output = world.run(&["module", "pack", directory]);
     assert_eq!(output.status.code(), Some(1));
     let error = String::from_utf8_lossy(&output.stderr);
-    assert!(error.contains("is not a plain file"), "{error}");
+    assert!(error.contains("is not a regular file"), "{error}");
 }

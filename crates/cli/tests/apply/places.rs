@@ -40,17 +40,21 @@ fn sources_are_found_by_scheme_and_do_not_climb_out() {
     );
     let ended = world.apply(&copy("salt://../secret"), &["--source-root", &root]);
     assert_eq!(ended.code, Some(1));
-    assert!(ended.stdout.contains("leaves its root"), "{}", ended.stdout);
+    assert!(
+        ended.stdout.contains("points outside its root"),
+        "{}",
+        ended.stdout
+    );
     assert!(
         world
             .apply(&copy("puppet:///modules/x/y"), &[])
             .stdout
-            .contains("nothing here serves `puppet:` addresses")
+            .contains("`puppet:` addresses are not available here")
     );
 }
 
 #[test]
-fn drift_is_told_from_a_new_wish() {
+fn drift_is_distinguished_from_an_intended_change() {
     let world = World::new();
     let wish = |content: &str| json!([{"type": "File", "title": "@ROOT@/a", "parameters": {"content": content}}]);
     assert!(!world.apply(&wish("one"), &[]).stdout.contains("corrective"));

@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
 
+use bunraku_testkit::puppet_options;
 use serde_json::Value;
 
 use crate::world::World;
@@ -52,19 +53,7 @@ Class['site::base'] -> Class['site::tree']
 
 fn puppet(arguments: &[&str], home: &Path) -> std::process::Output {
     let mut command = Command::new("puppet");
-    command.args(arguments);
-    for setting in [
-        "confdir",
-        "vardir",
-        "codedir",
-        "logdir",
-        "rundir",
-        "ssldir",
-        "publicdir",
-    ] {
-        command.arg(format!("--{setting}={}", home.join(setting).display()));
-    }
-    command.args(["--modulepath", "/nonexistent"]);
+    command.args(arguments).args(puppet_options(home));
     command
         .output()
         .expect("puppet is needed: run scripts/setup")

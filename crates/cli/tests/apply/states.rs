@@ -70,7 +70,7 @@ fn the_example_tree_converges_and_a_second_run_changes_nothing() {
 }
 
 #[test]
-fn the_summary_tells_of_each_state_what_salt_would() {
+fn the_summary_shows_the_same_result_as_salt_for_each_state() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("case.sls");
     std::fs::write(&file, "bad: test.fail_without_changes\nblocked:\n  test.nop:\n    - name: other\n    - require:\n      - test: bad\n").expect("written");

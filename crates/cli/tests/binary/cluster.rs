@@ -2,49 +2,35 @@
 
 use expect_test::expect;
 
-use crate::support::{Site, bunraku, demo_text, start_demo, told};
+use crate::support::{Site, demo_text, start_demo, told_in};
 
 #[test]
 fn two_datastores_are_refused_with_the_reason() {
     let site = Site::new();
-    let output = bunraku()
-        .args([
-            "cluster",
-            "init",
-            "--datastores",
-            "2",
-            "--address",
-            "192.0.2.1",
-        ])
-        .args(["--name", "s1", "--data-dir"])
-        .arg(site.path("s1"))
-        .output()
-        .expect("it runs");
+    let init = ["cluster", "init", "--datastores", "2"];
+    let here = ["--address", "192.0.2.1", "--name", "s1"];
+    let told = told_in(&site.path("s1"), &[init, here].concat());
     expect![[r#"
         exit 4
         --- stdout
         --- stderr
-        error: 2 datastores survive the loss of no more servers than 1, and there is one more to lose: use 1, 3 or 5
+        error: 2 datastores tolerate no more failures than 1: use 1, 3 or 5
     "#]]
-    .assert_eq(&told(&output));
+    .assert_eq(&told);
     assert!(!site.path("s1").exists());
 }
 
 #[test]
-fn a_server_that_is_no_member_says_so() {
+fn a_server_that_is_not_a_member_reports_that() {
     let site = Site::new();
-    let output = bunraku()
-        .args(["cluster", "recover", "--data-dir"])
-        .arg(site.path("none"))
-        .output()
-        .expect("it runs");
+    let told = told_in(&site.path("none"), &["cluster", "recover"]);
     expect![[r#"
         exit 1
         --- stdout
         --- stderr
         error: this server is not a member of a cluster
     "#]]
-    .assert_eq(&told(&output));
+    .assert_eq(&told);
 }
 
 #[test]
@@ -54,13 +40,13 @@ fn a_cluster_loses_a_datastore_and_carries_on() {
     let demo = start_demo(&["--servers", "3"], &directory, &site.path("demo.log"));
     let text = demo_text(demo, &directory);
     for told in [
-        "the data is on 3 servers, and one more could take the place of any",
-        "which leads the run, was killed",
-        "took over from the log of the run",
-        "four reports of four nodes: none ran twice, none was forgotten, all succeeded",
-        "was taken off the list of datastores",
-        "the data is on 3 servers again",
-        "all nodes answer, and nothing was lost",
+        "3 servers store the data; one more is ready to replace any of them",
+        ", the leader of the run, killed",
+        "took over the run from its log",
+        "four reports from four nodes: each ran exactly once, and all succeeded",
+        "removed from the datastores",
+        "3 servers store the data again",
+        "all nodes answer; nothing was lost",
     ] {
         assert!(text.contains(told), "`{told}` is missing in:\n{text}");
     }

@@ -221,7 +221,10 @@ fn looks_but_changes_nothing(server: &ServerProcess, node: &str) {
         let output = server.operator(reading);
         let text = told(&output);
         assert!(output.status.success(), "{reading:?}: {text}");
-        assert!(text.contains("this may be old"), "{reading:?}: {text}");
+        assert!(
+            text.contains("this output may be stale"),
+            "{reading:?}: {text}"
+        );
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(!text.trim().is_empty(), "{reading:?} shows nothing");
     }
@@ -237,7 +240,7 @@ fn looks_but_changes_nothing(server: &ServerProcess, node: &str) {
         let refused = server.operator(writing);
         let text = told(&refused);
         assert_eq!(refused.status.code(), Some(1), "{writing:?}: {text}");
-        let reason = "no majority of the datastores has answered";
+        let reason = "the datastores have had no majority";
         assert!(text.contains(reason), "{writing:?}: {text}");
         assert!(text.contains("nothing was done"), "{writing:?}: {text}");
     }

@@ -83,7 +83,7 @@ fn a_deploy_says_what_it_did_and_what_is_wrong_with_place_and_nodes() {
     let (exit, text) = deploy(&server);
     let expected = "deploy 2  production  COMMIT
   ✓ 0 nodes compiled
-  ✗ 1 node failed, what they had stays
+  ✗ 1 node failed and kept the previous catalog
 
 ✗ all.yaml:2:3: `Nothing` is not a reference of the form `Type[title]`
   on 1 node: web-1";
@@ -106,7 +106,7 @@ fn a_deploy_says_what_it_did_and_what_is_wrong_with_place_and_nodes() {
 }
 
 #[test]
-fn what_a_commit_would_change_on_which_nodes_is_told_before_it_is_deployed() {
+fn the_changes_of_a_commit_are_shown_per_node_before_it_is_deployed() {
     let site = Site::new();
     let (server, _agent) = fleet(&site, &[]);
     let _second = site.agent("web-2", &[&server], true);
@@ -170,6 +170,89 @@ fn what_a_commit_would_change_on_which_nodes_is_told_before_it_is_deployed() {
     );
 }
 
+/// A file before its directory: this works in inferred order and fails in file order, the default
+/// for states.
+const BACKWARDS: &[(&str, &str)] = &[
+    ("top.sls", "base:\n  '*':\n    - site\n"),
+    (
+        "site.sls",
+        "/site/motd:\n  file.managed:\n    - contents: hello\n/site:\n  file.directory: []\n",
+    ),
+];
+
+#[test]
+fn a_node_applies_in_the_order_of_its_environment_unless_its_agent_has_another() {
+    let site = Site::new();
+    let server = site.server("server", 0, &[]);
+    let root = site.path("root");
+    std::fs::create_dir(&root).expect("a root");
+    let root_flag = root.display().to_string();
+    let agent = |token: bool, flags: &[&str]| {
+        let own = ["--root", &root_flag, "--run-interval", "0s"];
+        site.agent_with("web-1", &[&server], token, &[&own, flags].concat())
+    };
+    let running = agent(true, &[]);
+    eventually("facts are there", || {
+        let shown = server.operator(&["facts", "show", "web-1", "kernel"]);
+        shown.stdout == b"Linux\n"
+    });
+    let code = repository(&site, BACKWARDS);
+    let url = format!("file://{}", code.display());
+    let add = [
+        "environment",
+        "add",
+        "production",
+        &url,
+        "--order",
+        "genius",
+    ];
+    let added = server.operator(&add);
+    assert_eq!(added.status.code(), Some(0), "{}", told(&added));
+    let shown = told(&server.operator(&["environment", "show", "production"]));
+    assert!(shown.contains("order        genius\n"), "{shown}");
+    let listed = told(&server.operator(&["environment", "list"]));
+    assert!(
+        listed.contains("ORDER") && listed.contains("genius"),
+        "{listed}"
+    );
+    assert_eq!(deploy(&server).0, Some(0));
+    let release = || {
+        for words in [
+            &["release", "create", "production"][..],
+            &["release", "show", "production", "--wait"],
+        ] {
+            let released = server.operator(words);
+            assert_eq!(released.status.code(), Some(0), "{}", told(&released));
+        }
+    };
+    release();
+    let run = |expected: i32, why: &str| {
+        let run = server.operator(&["node", "run", "web-1", "--wait"]);
+        assert_eq!(run.status.code(), Some(expected), "{why}: {}", told(&run));
+        let _ = std::fs::remove_dir_all(root.join("site"));
+    };
+    run(0, "the environment's order");
+    running.kill();
+    let configuration = site.path("agent.toml");
+    std::fs::write(&configuration, "[agent]\norder = \"ansible\"\n").expect("written");
+    let configured = ["--config", &configuration.display().to_string()];
+    let running = agent(false, &configured);
+    run(3, "the order of the agent's configuration");
+    running.kill();
+    let flags = [&configured[..], &["--order", "genius"]].concat();
+    let running = agent(false, &flags);
+    run(0, "the agent's command line wins over its configuration");
+    running.kill();
+    let running = agent(false, &[]);
+    run(0, "the environment's order again");
+    let set = server.operator(&["environment", "set", "production", "--default-order"]);
+    assert_eq!(set.status.code(), Some(0), "{}", told(&set));
+    assert_eq!(deploy(&server).0, Some(0));
+    release();
+    run(3, "the default order");
+    drop(running);
+}
+
 #[test]
 fn a_server_that_is_killed_while_a_compiler_works_loses_nothing() {
     let site = Site::new();
@@ -207,8 +290,56 @@ for line in sys.stdin:
     assert_eq!(shown["progress"]["compiled"], 1, "{shown}");
 }
 
+/// Returns the process ids of Ruby programs that this process started.
+fn ruby_children(parent: u32) -> Vec<u32> {
+    let processes = std::fs::read_dir("/proc").expect("processes");
+    processes
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter(|pid: &u32| {
+            let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            let after_name = text.rsplit_once(')').map_or("", |(_, rest)| rest);
+            text.contains("(ruby)")
+                && after_name.split_whitespace().nth(1) == Some(&parent.to_string())
+        })
+        .collect()
+}
+
 #[test]
-fn code_comes_over_ssh_and_a_key_that_is_refused_is_told() {
+fn puppet_code_that_never_ends_ends_with_its_server() {
+    let site = Site::new();
+    let (server, agent) = fleet(&site, &[]);
+    std::fs::create_dir_all(site.path("code").join("manifests")).expect("a directory");
+    let manifest = "$x = inline_template('<% loop {} %>')\n";
+    let code = repository(&site, &[("manifests/site.pp", manifest)]);
+    add(&server, &format!("file://{}", code.display()));
+    let asked = server.operator(&["environment", "deploy", "production"]);
+    assert_eq!(asked.status.code(), Some(0), "{}", told(&asked));
+    // A worker uses the processor for more than a second only in the endless loop.
+    let busy = |pid: &u32| {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let fields = text.rsplit_once(')').map_or("", |(_, rest)| rest);
+        let ticks = fields.split_whitespace().nth(11);
+        ticks
+            .and_then(|ticks| ticks.parse::<u64>().ok())
+            .unwrap_or(0)
+            > 500
+    };
+    let mut workers = Vec::new();
+    eventually("a worker is busy", || {
+        workers = ruby_children(server.running.id());
+        workers.iter().any(busy)
+    });
+    drop(agent);
+    server.running.kill();
+    eventually("the workers are gone", || {
+        workers
+            .iter()
+            .all(|pid| !Path::new(&format!("/proc/{pid}")).exists())
+    });
+}
+
+#[test]
+fn code_is_fetched_over_ssh_and_a_refused_key_is_reported() {
     let site = Site::new();
     let ssh = SshServer::start(&site.path("ssh"));
     let place = ssh.directory.display();

@@ -41,7 +41,7 @@ fn a_misspelt_key_is_named_with_its_place() {
               |
             2 | server = "x"
               | ^^^^^^
-            unknown field `server`, expected one of `name`, `servers`, `data_dir`, `ca_fingerprint`, `token_file`, `facts_interval`, `external_facts`, `external_facts_timeout`, `run_method`, `puppet`, `run_command`, `run_noop_command`, `run_success_codes`, `run_interval`, `run_splay`, `run_on_release`, `release_splay`, `noop`, `windows`, `run_timeout`, `lock_wait`, `state_dir`, `module_keys`, `root`, `spool_bytes`, `catalog_bytes`
+            unknown field `server`, expected one of `name`, `servers`, `data_dir`, `ca_fingerprint`, `token_file`, `facts_interval`, `external_facts`, `external_facts_timeout`, `plugin_sync`, `run_method`, `puppet`, `run_command`, `run_noop_command`, `run_success_codes`, `run_interval`, `run_splay`, `run_on_release`, `release_splay`, `noop`, `windows`, `run_timeout`, `order`, `lock_wait`, `state_dir`, `module_keys`, `root`, `spool_bytes`, `catalog_bytes`
 
 
             hint: check it with `bunraku config check --config bunraku.toml`
@@ -59,9 +59,9 @@ fn values_that_do_not_fit_together_are_all_named() {
             --- stderr
             error: bunraku.toml: client.servers: `a b` is not the address of a server (write `host`, `host:port` or `[::1]:port`)
             error: bunraku.toml: server.store: etcd needs `endpoints`
-            error: bunraku.toml: server.authority: Puppet's needs its `directory`
-            error: bunraku.toml: server.health_listen: must be a loopback address, because it asks for no certificate
-            error: bunraku.toml: server.compile.max_catalog_bytes: with 0 nothing could be compiled
+            error: bunraku.toml: server.authority: a Puppet CA needs `directory`
+            error: bunraku.toml: server.health_listen: must be a loopback address, because it does not require a certificate
+            error: bunraku.toml: server.compile.max_catalog_bytes: must be at least 1
         "#]],
     );
 }

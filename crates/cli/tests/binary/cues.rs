@@ -56,21 +56,18 @@ impl Etcd {
     }
 
     fn fire(&self, trigger: &str, hosts: &str, flags: &[&str]) -> Output {
-        let mut command = bunraku();
-        command.args([
-            "trigger",
-            "fire",
-            trigger,
-            "--provider",
-            "etcd",
-            "--etcd",
-            &self.endpoint,
-        ]);
-        command
-            .args(["--hosts", hosts])
-            .args(flags)
-            .output()
-            .expect("it runs")
+        let to = ["--etcd", &self.endpoint, "--hosts", hosts];
+        fire_with("etcd", trigger, &[&to, flags].concat())
+    }
+
+    /// Starts a watcher for the host `lb-1` whose runs add the names of their triggers to a file.
+    fn record(&self) -> Record {
+        let file = self.site.path("runs");
+        let script = format!("echo \"$BUNRAKU_TRIGGERS\" >> {}", file.display());
+        Record {
+            watcher: self.watch("lb-1", &script),
+            file,
+        }
     }
 
     fn etcdctl(&self, arguments: &[&str]) -> String {
@@ -98,6 +95,39 @@ impl Etcd {
     }
 }
 
+/// A watcher, and the file that its runs write.
+struct Record {
+    watcher: Running,
+    file: PathBuf,
+}
+
+impl Record {
+    fn text(&self) -> String {
+        text(&self.file)
+    }
+
+    fn wait_for_runs(&self, count: usize) {
+        eventually("it ran", || lines(&self.file) == count);
+    }
+
+    fn wait_for(&self, trigger: &str) {
+        eventually("it ran", || self.text().contains(trigger));
+    }
+}
+
+/// Fires a trigger through a provider.
+fn fire_with(provider: &str, trigger: &str, flags: &[&str]) -> Output {
+    let mut command = fire_command(provider, trigger, flags);
+    command.output().expect("it runs")
+}
+
+fn fire_command(provider: &str, trigger: &str, flags: &[&str]) -> Command {
+    let mut command = bunraku();
+    command.args(["trigger", "fire", trigger, "--provider", provider]);
+    command.args(flags);
+    command
+}
+
 fn text(file: &Path) -> String {
     std::fs::read_to_string(file).unwrap_or_default()
 }
@@ -109,40 +139,32 @@ fn lines(file: &Path) -> usize {
 #[test]
 fn a_cue_starts_one_run_and_its_expiry_none() {
     let etcd = Etcd::start();
-    let file = etcd.path("runs");
-    let _watcher = etcd.watch(
-        "lb-1",
-        &format!("echo \"$BUNRAKU_TRIGGERS\" >> {}", file.display()),
-    );
+    let record = etcd.record();
     let fired = etcd.fire("refresh load balancers", "lb-1,lb-2", &["--key-ttl", "1s"]);
     assert_eq!(fired.status.code(), Some(0), "{}", told(&fired));
-    eventually("it ran", || lines(&file) == 1);
-    assert_eq!(text(&file), "refresh load balancers\n");
+    record.wait_for_runs(1);
+    assert_eq!(record.text(), "refresh load balancers\n");
     eventually("the keys expire", || {
         etcd.etcdctl(&["get", "--prefix", "/puppet_trigger/events/"])
             .is_empty()
     });
     // A second cue proves that the watcher has seen everything before it.
     etcd.fire("last", "lb-1", &[]);
-    eventually("the next ran", || text(&file).contains("last"));
-    assert_eq!(text(&file), "refresh load balancers\nlast\n");
+    record.wait_for("last");
+    assert_eq!(record.text(), "refresh load balancers\nlast\n");
 }
 
 #[test]
 fn cues_of_the_original_layout_are_understood_and_ours_are_written_in_it() {
     let etcd = Etcd::start();
-    let file = etcd.path("runs");
-    let _watcher = etcd.watch(
-        "lb-1",
-        &format!("echo \"$BUNRAKU_TRIGGERS\" >> {}", file.display()),
-    );
+    let record = etcd.record();
     let message = r#"{"hostname":"web","tags":null,"hosts":["lb-1"],"timestamp":1400000000,"uuid":"11111111-2222-3333-4444-555555555555"}"#;
     etcd.etcdctl(&[
         "put",
         "/puppet_trigger/events/refresh load balancers",
         message,
     ]);
-    eventually("it ran", || lines(&file) == 1);
+    record.wait_for_runs(1);
     // One is for another host, and one is not a cue.
     etcd.etcdctl(&[
         "put",
@@ -151,7 +173,7 @@ fn cues_of_the_original_layout_are_understood_and_ours_are_written_in_it() {
     ]);
     etcd.etcdctl(&["put", "/puppet_trigger/events/noise", "this is no JSON"]);
     etcd.fire("ours", "lb-1", &["--tags", "a,b"]);
-    eventually("ours ran", || lines(&file) == 2);
+    record.wait_for_runs(2);
     let written = etcd.etcdctl(&[
         "get",
         "/puppet_trigger/events/hosts/lb-1",
@@ -174,53 +196,47 @@ fn cues_of_the_original_layout_are_understood_and_ours_are_written_in_it() {
 }
 
 #[test]
-fn what_is_fired_while_nobody_watches_is_seen_afterwards_also_twice_on_one_key() {
+fn firings_without_a_watcher_are_delivered_later_even_two_on_one_key() {
     let etcd = Etcd::start();
-    let file = etcd.path("runs");
-    let script = format!("echo \"$BUNRAKU_TRIGGERS\" >> {}", file.display());
-    let mut watcher = etcd.watch("lb-1", &script);
+    let mut watcher = etcd.record().watcher;
     assert_eq!(watcher.end(), Some(0), "{}", watcher.log());
     // The second firing overwrites the first one's keys.
     etcd.fire("refresh", "lb-1", &[]);
     etcd.fire("refresh", "lb-1", &[]);
-    let _watcher = etcd.watch("lb-1", &script);
+    let record = etcd.record();
     eventually("both are seen", || {
-        text(&file).matches("refresh").count() == 2
+        record.text().matches("refresh").count() == 2
     });
 }
 
 #[test]
 fn a_watcher_begins_with_what_comes_after_its_first_start() {
     let etcd = Etcd::start();
-    let file = etcd.path("runs");
     etcd.fire("long ago", "lb-1", &[]);
-    let script = format!("echo \"$BUNRAKU_TRIGGERS\" >> {}", file.display());
-    let _watcher = etcd.watch("lb-1", &script);
+    let record = etcd.record();
     etcd.fire("now", "lb-1", &[]);
-    eventually("it ran", || text(&file).contains("now"));
-    assert_eq!(text(&file), "now\n");
+    record.wait_for("now");
+    assert_eq!(record.text(), "now\n");
 }
 
 #[test]
 fn away_for_longer_than_etcd_remembers_what_is_still_there_is_seen_and_nothing_twice() {
     let etcd = Etcd::start();
-    let file = etcd.path("runs");
-    let script = format!("echo \"$BUNRAKU_TRIGGERS\" >> {}", file.display());
-    let mut watcher = etcd.watch("lb-1", &script);
+    let mut before = etcd.record();
     etcd.fire("seen", "lb-1", &[]);
-    eventually("it ran", || lines(&file) == 1);
-    assert_eq!(watcher.end(), Some(0), "{}", watcher.log());
+    before.wait_for_runs(1);
+    assert_eq!(before.watcher.end(), Some(0), "{}", before.watcher.log());
     etcd.fire("missed", "lb-1", &[]);
     etcd.etcdctl(&["put", "/elsewhere", "something newer"]);
     let status = etcd.etcdctl(&["get", "--write-out=json", "nothing"]);
     let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
     // The history up to now is compacted: the revision where the watcher stopped is gone.
     etcd.etcdctl(&["compact", &status["header"]["revision"].to_string()]);
-    let _watcher = etcd.watch("lb-1", &script);
-    eventually("it ran", || text(&file).contains("missed"));
+    let record = etcd.record();
+    record.wait_for("missed");
     etcd.fire("last", "lb-1", &[]);
-    eventually("it goes on", || text(&file).contains("last"));
-    assert_eq!(text(&file), "seen\nmissed\nlast\n");
+    record.wait_for("last");
+    assert_eq!(record.text(), "seen\nmissed\nlast\n");
 }
 
 /// Returns a run that writes this to a file and then waits until it may continue.
@@ -285,46 +301,16 @@ fn a_run_that_cues_its_own_host_comes_to_an_end_without_a_server() {
 
 #[test]
 fn providers_that_cannot_work_say_so() {
-    let mut command = bunraku();
-    command.args([
-        "trigger",
-        "fire",
-        "x",
-        "--hosts",
-        "a",
-        "--provider",
-        "dummy",
-    ]);
-    let dummy = command.output().expect("it runs");
+    let dummy = fire_with("dummy", "x", &["--hosts", "a"]);
     assert_eq!(
         told(&dummy),
-        "exit 0\n--- stdout\n--- stderr\nx was fired at 1 host\n"
+        "exit 0\n--- stdout\n--- stderr\nx was fired for 1 host\n"
     );
-    let mut command = bunraku();
-    command.args([
-        "trigger",
-        "fire",
-        "x",
-        "--hosts",
-        "a",
-        "--provider",
-        "etcd",
-        "--etcd",
-        "http://127.0.0.1:9",
-    ]);
-    let etcd = command.output().expect("it runs");
+    let nobody = ["--hosts", "a", "--etcd", "http://127.0.0.1:9"];
+    let etcd = fire_with("etcd", "x", &nobody);
     assert_eq!(etcd.status.code(), Some(1), "{}", told(&etcd));
-    let mut command = bunraku();
+    let mut command = fire_command("mcollective", "x", &["--hosts", "a"]);
     command.env("PATH", "/nonexistent");
-    command.args([
-        "trigger",
-        "fire",
-        "x",
-        "--hosts",
-        "a",
-        "--provider",
-        "mcollective",
-    ]);
     let mco = command.output().expect("it runs");
     assert_eq!(mco.status.code(), Some(1), "{}", told(&mco));
     assert!(told(&mco).contains("cannot run `mco`"), "{}", told(&mco));
@@ -342,11 +328,9 @@ fn original_message(uuid: &str, hosts: &[&str]) -> String {
 #[test]
 fn what_the_original_fires_starts_one_run_here() {
     let etcd = Etcd::start_with_v2();
-    let file = etcd.path("runs");
-    let script = format!("echo \"$BUNRAKU_TRIGGERS\" >> {}", file.display());
-    let watcher = etcd.watch("lb-1", &script);
+    let record = etcd.record();
     eventually("it watches both", || {
-        watcher.log().contains("watching the v2 API")
+        record.watcher.log().contains("watching the v2 API")
     });
     // The original's own commands: first the trigger's key, then one key for each host.
     let message = original_message("u1", &["lb-1", "lb-2"]);
@@ -354,21 +338,22 @@ fn what_the_original_fires_starts_one_run_here() {
         let key = format!("/puppet_trigger/events/{key}");
         etcd.etcdctl_v2(&["set", "--ttl", "180", &key, &message]);
     }
-    eventually("it ran", || lines(&file) == 1);
+    record.wait_for_runs(1);
     // Without hosts, the message is for every watcher.
     let message = original_message("u2", &[]);
     let key = "/puppet_trigger/events/rotate (all) / now";
     etcd.etcdctl_v2(&["set", "--ttl", "180", key, &message]);
-    eventually("it ran again", || lines(&file) == 2);
-    assert_eq!(text(&file), "refresh load balancers\nrotate (all) / now\n");
+    record.wait_for_runs(2);
+    assert_eq!(
+        record.text(),
+        "refresh load balancers\nrotate (all) / now\n"
+    );
 }
 
 #[test]
 fn what_is_fired_here_ends_the_watch_of_the_original() {
     let etcd = Etcd::start_with_v2();
-    let file = etcd.path("runs");
-    let script = format!("echo \"$BUNRAKU_TRIGGERS\" >> {}", file.display());
-    let _watcher = etcd.watch("lb-1", &script);
+    let record = etcd.record();
     let mut original = Command::new("etcdctl")
         .env("ETCDCTL_API", "2")
         .args(["--endpoints", &etcd.endpoint])
@@ -387,10 +372,10 @@ fn what_is_fired_here_ends_the_watch_of_the_original() {
     assert_eq!(written["hosts"], serde_json::json!(["lb-1"]));
     assert_eq!(written["tags"], serde_json::json!(["blue"]));
     // The same cue is in both keyspaces, and one run follows.
-    eventually("it ran", || lines(&file) == 1);
+    record.wait_for_runs(1);
     etcd.fire("last", "lb-1", &[]);
-    eventually("the next ran", || text(&file).contains("last"));
-    assert_eq!(text(&file), "refresh / (all)\nlast\n");
+    record.wait_for("last");
+    assert_eq!(record.text(), "refresh / (all)\nlast\n");
 }
 
 #[test]
@@ -400,12 +385,10 @@ fn a_cue_without_hosts_is_for_every_watcher() {
     let script = |host: &str| format!("echo {host} >> {}", file.display());
     let _one = etcd.watch("lb-1", &script("lb-1"));
     let _other = etcd.watch("lb-2", &script("lb-2"));
-    let mut command = bunraku();
-    command.args(["trigger", "fire", "all", "--provider", "etcd", "--etcd"]);
-    let fired = command.arg(&etcd.endpoint).output().expect("it runs");
+    let fired = fire_with("etcd", "all", &["--etcd", &etcd.endpoint]);
     assert_eq!(
         told(&fired),
-        "exit 0\n--- stdout\n--- stderr\nall was fired at every watcher\n"
+        "exit 0\n--- stdout\n--- stderr\nall was fired for all watchers\n"
     );
     eventually("both ran", || {
         text(&file).contains("lb-1") && text(&file).contains("lb-2")

@@ -15,11 +15,11 @@ fn the_demo_comes_to_its_end_and_leaves_nothing_behind() {
         "4 nodes compiled",
         "held",
         "to 50 %  enforce  2 of 2 nodes changed",
-        "back to 2  enforce  3 of 4 nodes changed",
+        "rollback to 2  enforce  3 of 4 nodes changed",
         "4 nodes, 2 groups  succeeded",
-        "answered the command that waited",
+        "answered the queued command",
         "nothing was lost",
-        "its disk is being replaced",
+        "disk replacement",
         "refresh load balancers  fired by",
     ] {
         assert!(text.contains(told), "`{told}` is missing in:\n{text}");
@@ -43,7 +43,7 @@ fn a_demo_that_fails_leaves_its_logs_and_says_where_they_are() {
     let output = command.arg("demo").arg("--dir").arg(&directory).output();
     let shown = told(&output.expect("it runs"));
     assert!(shown.starts_with("exit 1\n"), "{shown}");
-    let place = format!("their logs are below {}", directory.display());
+    let place = format!("read their logs in {}", directory.display());
     assert!(shown.contains(&place), "{shown}");
     let log = std::fs::read_to_string(directory.join("server.log"));
     assert!(log.expect("it stays").contains("the server is up"));

@@ -33,7 +33,7 @@ fn refresh(server: &ServerProcess) {
 }
 
 #[test]
-fn what_changed_between_two_submissions_is_told_fact_by_fact() {
+fn changes_between_two_submissions_are_shown_by_fact() {
     let site = Site::new();
     let server = site.server("server", 0, &[]);
     let directory = site.path("facts.d");
@@ -111,7 +111,7 @@ fn what_changed_between_two_submissions_is_told_fact_by_fact() {
 }
 
 #[test]
-fn a_fact_set_beyond_the_limit_is_refused_and_the_agent_says_so_and_goes_on() {
+fn an_oversized_fact_set_is_refused_and_the_agent_reports_it_and_continues() {
     let site = Site::new();
     let file = site.path("server.toml");
     std::fs::write(&file, "[server.limits]\nfacts_bytes = 500000\n").expect("written");
@@ -124,9 +124,7 @@ fn a_fact_set_beyond_the_limit_is_refused_and_the_agent_says_so_and_goes_on() {
     let agent = agent_with_facts(&site, &server, &directory);
     server.wait_for("web-1", "idle");
     eventually("the agent says why", || {
-        agent
-            .log()
-            .contains("larger than the 500000 bytes that are allowed")
+        agent.log().contains("exceeds the limit of 500000 bytes")
     });
     let refused = server.operator(&["facts", "refresh", "web-1"]);
     assert_eq!(refused.status.code(), Some(3), "{}", told(&refused));

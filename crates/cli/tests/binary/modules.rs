@@ -228,7 +228,7 @@ fn a_module_gets_from_its_author_to_a_node_and_what_must_not_run_is_refused() {
     let ran = world.run(&[]);
     assert_eq!(ran.status.code(), Some(0), "{}", told(&ran));
     world.release("ini_setting: 1.0.0\n");
-    world.refused("`ini_setting` 1.0.0 is older than 1.1.0, which was here before");
+    world.refused("`ini_setting` 1.0.0 is older than 1.1.0, which was used before");
     let removed = server.operator(&["module", "remove", "ini_setting", "1.0.0"]);
     assert_eq!(removed.status.code(), Some(0), "{}", told(&removed));
     let older = world.publish(&first);
@@ -319,7 +319,7 @@ fn environments_take_modules_from_an_address_from_git_and_from_themselves() {
         said.contains("modules.yaml:1:1: the module `ini_setting` 1.0.0"),
         "{said}"
     );
-    assert!(said.contains(&format!("it has the hash {hash}")), "{said}");
+    assert!(said.contains(&format!("its hash is {hash}")), "{said}");
     world.release(&wrong.replace(&"ab".repeat(32), hash));
     let ran = world.run(&[]);
     assert_eq!(ran.status.code(), Some(0), "{}", told(&ran));

@@ -208,6 +208,151 @@ fn the_definition_and_its_fragments_reach_the_command_and_its_output_the_log() {
     );
 }
 
+impl Apps {
+    /// Starts `bunraku init` for a task that is a state file.
+    fn init_states(&self, app: &str, sls: &str, flags: &[&str]) -> Child {
+        let file = self.site.path("task.sls");
+        std::fs::write(&file, sls).expect("written");
+        self.define(app, &json!({"states": file.display().to_string()}));
+        let mut command = self.command(&[&["init", app], flags].concat());
+        command.env("BUNRAKU_STATE_DIR", self.site.path("engine"));
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().expect("it starts")
+    }
+
+    fn log_of(&self, app: &str) -> String {
+        let log = self.server.json(&["once", "show", app])["log"].clone();
+        log.as_str().unwrap_or_default().to_owned()
+    }
+}
+
+/// Returns the command lines of the programs that a process started and that still run.
+fn children_of(pid: u32) -> Vec<String> {
+    let listed = Command::new("ps")
+        .args(["--ppid", &pid.to_string(), "-o", "args="])
+        .output()
+        .expect("ps runs");
+    let text = String::from_utf8_lossy(&listed.stdout).into_owned();
+    text.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn states_are_applied_by_init_itself_and_their_output_is_in_the_log() {
+    let apps = Apps::new();
+    let (started, may_end) = (apps.site.path("started"), apps.site.path("may-end"));
+    let seen = apps.site.path("seen");
+    let sls = format!(
+        "{seen}:
+  file.managed:
+    - contents: token {{{{ salt['environ.get']('BUNRAKU_ONCE_TOKEN') }}}}
+work:
+  cmd.run:
+    - name: echo $BUNRAKU_ONCE_APP; touch {started}; while [ ! -e {may_end} ]; do sleep 0.1; done
+",
+        seen = seen.display(),
+        started = started.display(),
+        may_end = may_end.display(),
+    );
+    let init = apps.init_states("app_1", &sls, &[]);
+    eventually("it runs", || started.exists());
+    let children = children_of(init.id());
+    assert!(
+        children.iter().any(|child| child.contains("may-end")),
+        "the command is its own child: {children:?}"
+    );
+    assert!(
+        !children.iter().any(|child| child.contains(" apply ")),
+        "no other bunraku: {children:?}"
+    );
+    std::fs::write(&may_end, "").expect("written");
+    let output = init.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    assert_eq!(std::fs::read_to_string(&seen).expect("a file"), "token 1\n");
+    let (shown, log) = (told(&output), apps.log_of("app_1"));
+    for expected in ["Exec[work]  changed", "| app_1", "applied", "ansible"] {
+        assert!(shown.contains(expected), "{expected}: {shown}");
+        assert!(log.contains(expected), "{expected}: {log}");
+    }
+    assert!(!log.contains('\u{1b}'), "{log:?}");
+    assert_eq!(apps.code(&["stat", "app_1"]), 10);
+}
+
+#[test]
+fn states_that_fail_or_do_not_compile_are_a_failed_attempt_with_the_reason() {
+    let apps = Apps::new();
+    for (app, sls, reason) in [
+        (
+            "app_1",
+            "work:\n  cmd.run:\n    - name: exit 7\n",
+            "exit code 7",
+        ),
+        ("app_2", "no:\n  cmd.run: []\n", "cannot be compiled"),
+    ] {
+        let output = apps.init_states(app, sls, &[]).wait_with_output();
+        let output = output.expect("it ends");
+        assert_eq!(output.status.code(), Some(1), "{}", told(&output));
+        let shown = told(&apps.server.operator(&["once", "show", app]));
+        assert!(shown.contains("with exit code 1"), "{shown}");
+        assert!(apps.log_of(app).contains(reason), "{shown}");
+    }
+}
+
+/// Starts states whose first step runs for a long time. Ends them with `end`, which returns the
+/// exit code. No later step may run, and the command must end.
+fn states_end_with(end: impl FnOnce(&Apps, Child) -> Option<i32>) {
+    let apps = Apps::new();
+    let (started, finished) = (apps.site.path("started"), apps.site.path("finished"));
+    let sls = format!(
+        "work:
+  cmd.run:
+    - name: echo $$ > {0}.new; mv {0}.new {0}; sleep 600; touch {1}
+later:
+  cmd.run:
+    - name: touch {1}
+",
+        started.display(),
+        finished.display()
+    );
+    let init = apps.init_states("app_1", &sls, &["--lease", "2s"]);
+    eventually("it runs", || started.exists());
+    let pid = std::fs::read_to_string(&started).expect("a pid");
+    let code = end(&apps, init);
+    assert!(matches!(code, None | Some(1)), "{code:?}");
+    eventually("the command is gone", || {
+        !Path::new(&format!("/proc/{}", pid.trim())).exists()
+    });
+    assert!(!finished.exists());
+    eventually("the attempt ends", || apps.code(&["stat", "app_1"]) == 12);
+}
+
+#[test]
+fn states_end_when_their_claim_is_lost() {
+    states_end_with(|apps, mut init| {
+        signal(&init, Signal::STOP);
+        eventually("its lease ends", || apps.code(&["stat", "app_1"]) == 12);
+        signal(&init, Signal::CONT);
+        init.wait().expect("it ends").code()
+    });
+}
+
+#[test]
+fn states_end_with_a_signal_and_the_attempt_has_failed() {
+    states_end_with(|apps, mut init| {
+        signal(&init, Signal::TERM);
+        let code = init.wait().expect("it ends").code();
+        assert!(apps.log_of("app_1").contains("interrupted"));
+        code
+    });
+}
+
+#[test]
+fn states_end_when_their_claimant_is_killed() {
+    states_end_with(|_, mut init| {
+        init.kill().expect("killed");
+        init.wait().expect("it ends").code()
+    });
+}
+
 #[test]
 fn a_claimant_that_is_killed_takes_its_command_with_it_and_has_abandoned_it() {
     let apps = Apps::new();
@@ -322,7 +467,7 @@ fn nodes_ask_and_act_as_themselves() {
         "exit 0\n--- stdout\ndone by a node\n--- stderr\n"
     );
     let shown = told(&apps.server.operator(&["stat", "app_1"]));
-    assert!(shown.contains("was done by web-1"), "{shown}");
+    assert!(shown.contains("was completed by web-1"), "{shown}");
     assert_eq!(
         node(&["once", "reset", "app_1", "--reason", "mine"])
             .status

@@ -5,15 +5,7 @@ use std::path::{Path, PathBuf};
 use rustix::process::Signal;
 
 use crate::fleet::two_servers;
-use crate::support::{Running, ServerProcess, Site, bunraku, eventually, signal, told};
-
-const LAMP: &str = "
-applications:
-  app1:
-    components:
-      db: {node: dev1, produces: [sql]}
-      web: {nodes: [dev2, dev3, dev4], consumes: [sql]}
-";
+use crate::support::{LAMP, Running, ServerProcess, Site, bunraku, eventually, signal, told};
 
 const NODES: [&str; 4] = ["dev1", "dev2", "dev3", "dev4"];
 
@@ -99,7 +91,7 @@ fn steps(run: &serde_json::Value) -> Vec<(String, String)> {
 }
 
 #[test]
-fn the_database_runs_before_the_web_servers_and_everything_is_told() {
+fn the_database_runs_before_the_web_servers_and_everything_is_reported() {
     let site = Site::new();
     let server = site.server("server", 0, &[]);
     let (_agents, order) = fleet(&site, &[&server], "sleep 0.2");
@@ -109,7 +101,7 @@ fn the_database_runs_before_the_web_servers_and_everything_is_told() {
     let unsure = server.operator(&["run", "--site", path, "--configured"]);
     assert_eq!(unsure.status.code(), Some(4), "{}", told(&unsure));
     assert!(
-        told(&unsure).contains("nobody is there to confirm"),
+        told(&unsure).contains("cannot ask for confirmation"),
         "{}",
         told(&unsure)
     );
@@ -122,7 +114,7 @@ fn the_database_runs_before_the_web_servers_and_everything_is_told() {
     assert_eq!(finished[0], "dev1");
     for part in [
         "all 4 nodes are connected and enabled",
-        "dev1 is asked to run",
+        "dev1 is starting",
         "dev1 succeeded",
         "4 of 4 done",
         "  ✓ dev4  succeeded",
@@ -190,7 +182,7 @@ fn a_failure_skips_what_waits_for_it_and_resume_does_what_is_left() {
     let stale = server.operator(&["run", "resume", &id, "--yes"]);
     assert_eq!(stale.status.code(), Some(4), "{}", told(&stale));
     assert!(
-        told(&stale).contains("its inputs changed"),
+        told(&stale).contains("the plan has changed"),
         "{}",
         told(&stale)
     );
@@ -229,7 +221,7 @@ applications:
     });
     let done = server.operator(&run(path, &["--query", filter]));
     assert_eq!(done.status.code(), Some(0), "{}", told(&done));
-    let left_out = "warning: only a part of app1 is planned; left out: app1/web on dev2";
+    let left_out = "warning: app1 is only partly planned; not included: app1/web on dev2";
     assert!(told(&done).contains(left_out), "{}", told(&done));
     assert_eq!(lines(&order), ["dev1", "dev3"]);
 
@@ -241,7 +233,7 @@ applications:
     };
     let unknown = offline(&[]);
     assert_eq!(unknown.status.code(), Some(1), "{}", told(&unknown));
-    let asks = "asks which nodes there are, and nobody knows without a server";
+    let asks = "needs the nodes from a server";
     assert!(told(&unknown).contains(asks), "{}", told(&unknown));
 
     let facts = server.operator(&["query", "--json", "nodes[certname, facts]"]);
@@ -269,7 +261,7 @@ applications:
     let nobody = offline(&["--query", filter]);
     assert_eq!(nobody.status.code(), Some(64), "{}", told(&nobody));
     assert!(
-        told(&nobody).contains("give `--facts` the output of"),
+        told(&nobody).contains("pass the output of"),
         "{}",
         told(&nobody)
     );
@@ -289,8 +281,8 @@ fn nodes_that_are_disabled_or_unknown_keep_everything_from_starting() {
         "warning: dev3 is disabled by operator.server.test: disk",
         "warning: dev9 is unknown",
         "✗ dev3  disabled",
-        "✗ dev9  lost: no such node ever joined",
-        "- dev1  skipped: not every node is ready",
+        "✗ dev9  lost: no node with this name has joined",
+        "- dev1  skipped: not all nodes are ready",
     ] {
         assert!(told(&refused).contains(part), "{part}: {}", told(&refused));
     }
@@ -327,11 +319,7 @@ fn control_c_once_lets_running_nodes_finish_and_twice_ends_them() {
     eventually("dev1 is at work", || at.exists());
     let other = server.operator(&["node", "run", "dev4", "--configured"]);
     assert_eq!(other.status.code(), Some(4), "{}", told(&other));
-    assert!(
-        told(&other).contains("has `dev4` for itself"),
-        "{}",
-        told(&other)
-    );
+    assert!(told(&other).contains("holds `dev4`"), "{}", told(&other));
     signal(&once, Signal::INT);
     is_stopping();
     std::fs::write(site.path("go-dev1"), "").expect("written");

@@ -83,7 +83,7 @@ fn an_ordered_run_waits_for_the_node_that_gives_and_passes_its_outputs_on() {
     let said = failure("web1");
     assert_eq!(
         said,
-        "node db1 has not given `token`: no run of it has registered that yet"
+        "node db1 has not registered `token`: none of its runs has registered it yet"
     );
 
     let plan = server.operator(&["plan", "--site", file]);
@@ -117,7 +117,7 @@ fn an_ordered_run_waits_for_the_node_that_gives_and_passes_its_outputs_on() {
     let said = failure("web1");
     assert_eq!(
         said,
-        "node db1 has not given `token` in this run: no state of its catalog registers that"
+        "node db1 has not registered `token` in this run: no state in its catalog registers it"
     );
 
     // A secret stays on its node, and appears nowhere.
@@ -129,7 +129,7 @@ fn an_ordered_run_waits_for_the_node_that_gives_and_passes_its_outputs_on() {
     let said = failure("web1");
     assert_eq!(
         said,
-        "node db1 has not given `token` in this run: it is a secret, and stays on its node"
+        "node db1 has not registered `token` in this run: it is a secret and is not sent"
     );
     let reports = server.json(&["report", "list", "--node", "db1"]);
     let id = reports[0]["run"].as_str().expect("an id");

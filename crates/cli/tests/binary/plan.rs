@@ -87,7 +87,7 @@ fn an_environment_is_planned_from_its_directory() {
     assert_eq!(plan["groups"], groups);
     let warnings = plan["warnings"].to_string();
     assert!(
-        warnings.contains("no facts of n1.example.com"),
+        warnings.contains("no facts for n1.example.com"),
         "{warnings}"
     );
 }

@@ -6,15 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::support::{Running, ServerProcess, Site, told};
-
-const LAMP: &str = "
-applications:
-  lamp:
-    components:
-      db: {node: dev1, produces: [sql]}
-      web: {nodes: [dev2, dev3, dev4], consumes: [sql]}
-";
+use crate::support::{LAMP, Running, ServerProcess, Site, told};
 
 /// A duration that no other process has among its arguments.
 const NAP: &str = "86397.25";
@@ -104,7 +96,7 @@ fn processes_with(argument: &str) -> usize {
 }
 
 #[test]
-fn puppet_runs_in_order_and_each_way_to_fail_is_told_as_what_it_is() {
+fn puppet_runs_in_order_and_each_kind_of_failure_is_reported() {
     let site = Site::new();
     let server = site.server("server", 0, &[]);
     std::fs::create_dir(site.path("machine")).expect("made");
@@ -118,10 +110,10 @@ fn puppet_runs_in_order_and_each_way_to_fail_is_told_as_what_it_is() {
     for node in ["dev1", "dev2", "dev3", "dev4", "dev5"] {
         server.wait_for(node, "idle");
     }
-    let lamp = write(&site, "lamp.yaml", LAMP);
+    let lamp = write(&site, "lamp.yaml", &LAMP.replace("app1", "lamp"));
     let run = |site: &Path, more: &[&str]| {
         let site = site.to_str().expect("text");
-        let flags = ["run", "--site", site, "--configured", "--yes"];
+        let flags = ["run", "--site", site, "--yes"];
         server.operator(&[&flags, more].concat())
     };
 
@@ -203,7 +195,7 @@ fn failures(site: &Site, server: &ServerProcess, run: impl Fn(&Path) -> std::pro
             "dev5",
             "timed_out",
             Value::Null,
-            "it worked for longer than 10s",
+            "it exceeded its time limit of 10 s",
         ),
     ] {
         let finished = report(server, node)["finished"].clone();

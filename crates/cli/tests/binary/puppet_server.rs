@@ -130,9 +130,10 @@ fn request_line(stream: &mut impl Read) -> Option<String> {
 }
 
 fn answer(stream: &mut impl Write, status: &str, body: &[u8], ends: bool) -> std::io::Result<()> {
-    let length = match ends {
-        true => format!("Content-Length: {}\r\n", body.len()),
-        false => String::new(),
+    let length = if ends {
+        format!("Content-Length: {}\r\n", body.len())
+    } else {
+        String::new()
     };
     write!(
         stream,
@@ -186,7 +187,7 @@ fn a_server_that_has_no_graphs_any_more_is_explained() {
     let world = PuppetWorld::of("403 Forbidden", "Forbidden request: /puppet/v3/environment");
     check(
         &world.plan("ca.pem", &[]),
-        &["does not let us read", "auth.conf"],
+        &["denies access to", "auth.conf"],
     );
     let world = PuppetWorld::of("500 Server Error", "boom");
     check(
@@ -201,7 +202,10 @@ fn a_server_that_has_no_graphs_any_more_is_explained() {
 fn a_server_of_another_authority_is_not_asked() {
     let world = PuppetWorld::of("200 OK", GRAPH);
     let output = world.plan("stranger.pem", &[]);
-    check(&output, &["cannot be trusted", "hint: check `--puppet-ca`"]);
+    check(
+        &output,
+        &["does not trust the other", "hint: check `--puppet-ca`"],
+    );
     assert!(world.asked.lock().expect("not poisoned").is_empty());
     // A listener that is not an HTTP server.
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");

@@ -120,7 +120,7 @@ fn rules_come_from_git_are_shown_and_tried_out_and_an_alert_starts_a_run() {
     let (refused, text) = said(&server, &deploy);
     assert_eq!(refused, Some(1), "{text}");
     assert!(
-        text.contains("reactors/web.yaml:2:17: `resorce` is not an event: there are resource,"),
+        text.contains("reactors/web.yaml:2:17: `resorce` is not an event; use one of resource,"),
         "{text}"
     );
     let (_, list) = said(&server, &["reactor", "list"]);
@@ -166,7 +166,7 @@ place        reactors/web.yaml:1
 when         resource status=failed|skipped title=nginx* type=Service
 trigger      refresh load balancers
 for          lb-1, ${node}
-limits       after 10 s of quiet, after 2 times within 300 s, each node for itself
+limits       after 10 s of quiet, after 2 occurrences within 300 s, separately for each node
 held         0
 ";
     assert_eq!(page, expected);
@@ -186,7 +186,7 @@ fn tried_out(site: &Site, server: &ServerProcess) {
         test("failed"),
         (
             Some(0),
-            "- disk  it is about `alert`\n✓ mend  fires refresh load balancers at lb-1: nginx failed on lb-1\n"
+            "- disk  its event is `alert`\n✓ mend  fires refresh load balancers for lb-1: nginx failed on lb-1\n"
                 .to_owned()
         )
     );
@@ -211,7 +211,7 @@ fn alerted(server: &ServerProcess, secret: &str, runs: &Path) {
     let (_, page) = said(server, &["reactor", "show", "disk"]);
     assert!(
         page.contains(
-            "clean  fired by reactor disk of production at 1 host: alert DiskFull is firing"
+            "clean  fired by reactor disk of production for 1 host: alert DiskFull is firing"
         ),
         "{page}"
     );

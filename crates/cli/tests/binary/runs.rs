@@ -17,7 +17,7 @@ fn a_command_run_is_followed_to_its_end_and_its_output_is_in_the_report() {
     let flags = ["--run-method", "command", "--run-command", script];
     let _agent = site.agent_with("web-1", &[&server], true, &flags);
     server.wait_for("web-1", "idle");
-    let run = server.operator(&["node", "run", "web-1", "--configured", "--wait"]);
+    let run = server.operator(&["node", "run", "web-1", "--wait"]);
     assert_eq!(run.status.code(), Some(0), "{}", told(&run));
     assert!(told(&run).contains("✓ web-1  succeeded"), "{}", told(&run));
     let report = &reports(&server, &[])[0];
@@ -33,7 +33,7 @@ fn a_command_run_is_followed_to_its_end_and_its_output_is_in_the_report() {
         told(&shown)
     );
     // The node refuses a noop run of a command without a noop form.
-    let noop = server.operator(&["node", "run", "web-1", "--configured", "--noop", "--wait"]);
+    let noop = server.operator(&["node", "run", "web-1", "--noop", "--wait"]);
     assert_eq!(noop.status.code(), Some(3), "{}", told(&noop));
     assert!(told(&noop).contains("not started"), "{}", told(&noop));
     assert_eq!(reports(&server, &["--failed"]).len(), 1);
@@ -48,7 +48,7 @@ fn a_disabled_node_refuses_and_runs_again_when_it_is_enabled() {
     server.wait_for("web-1", "idle");
     server.operator(&["node", "disable", "web-1", "--reason", "disk"]);
     eventually("the node heard of it", || {
-        let run = server.operator(&["node", "run", "web-1", "--configured", "--wait"]);
+        let run = server.operator(&["node", "run", "web-1", "--wait"]);
         run.status.code() == Some(3)
             && told(&run).contains("disabled by operator.server.test: disk")
     });
@@ -60,13 +60,13 @@ fn a_disabled_node_refuses_and_runs_again_when_it_is_enabled() {
     });
     server.operator(&["node", "enable", "web-1"]);
     eventually("it runs again", || {
-        let run = server.operator(&["node", "run", "web-1", "--configured", "--wait"]);
+        let run = server.operator(&["node", "run", "web-1", "--wait"]);
         run.status.code() == Some(0)
     });
 }
 
 #[test]
-fn a_run_goes_on_while_the_server_is_dead_and_its_report_comes_whole() {
+fn a_run_continues_while_the_server_is_down_and_its_report_is_complete() {
     let site = Site::new();
     let server = site.server("server", 0, &[]);
     let port = server.address.port();
@@ -78,7 +78,7 @@ fn a_run_goes_on_while_the_server_is_dead_and_its_report_comes_whole() {
     let flags = ["--run-method", "command", "--run-command", &script];
     let _agent = site.agent_with("web-1", &[&server], true, &flags);
     server.wait_for("web-1", "idle");
-    let asked = server.operator(&["node", "run", "web-1", "--configured"]);
+    let asked = server.operator(&["node", "run", "web-1"]);
     assert_eq!(asked.status.code(), Some(0), "{}", told(&asked));
     eventually("the run is known", || {
         reports(&server, &["--unfinished"]).len() == 1
@@ -116,7 +116,7 @@ fn an_agent_that_is_killed_in_a_run_reports_it_as_interrupted() {
     let flags = ["--run-method", "command", "--run-command", script];
     let agent = site.agent_with("web-1", &[&server], true, &flags);
     server.wait_for("web-1", "idle");
-    server.operator(&["node", "run", "web-1", "--configured"]);
+    server.operator(&["node", "run", "web-1"]);
     eventually("the run is at work", || {
         reports(&server, &["--unfinished"]).len() == 1
     });
@@ -170,7 +170,7 @@ fn following_shows_events_as_they_happen_across_a_restart_of_the_server() {
                 sender.send(()).expect("somebody waits");
             });
             eventually("the events are shown", || {
-                server.operator(&["node", "run", "web-1", "--configured", "--wait"]);
+                server.operator(&["node", "run", "web-1", "--wait"]);
                 receiver
                     .recv_timeout(std::time::Duration::from_millis(500))
                     .is_ok()

@@ -212,7 +212,7 @@ fn a_machine_that_does_not_let_us_in_is_a_clear_error() {
     assert!(text.contains("cannot reach 127.0.0.1: "), "{text}");
     assert!(text.contains("Permission denied"), "{text}");
     assert!(
-        text.contains("hint: name a key with `--ssh-identity FILE`"),
+        text.contains("hint: pass a key with `--ssh-identity FILE`"),
         "{text}"
     );
 
@@ -266,7 +266,7 @@ fn a_machine_becomes_a_node_over_ssh_and_again_without_harm() {
     let text = told(&again);
     assert!(again.status.success(), "{text}");
     assert!(text.contains("is already at"), "{text}");
-    assert!(text.contains("exists and is left as it is"), "{text}");
+    assert!(text.contains("exists; not changed"), "{text}");
     assert_eq!(server.json(&["token", "list"]), serde_json::json!([]));
 }
 

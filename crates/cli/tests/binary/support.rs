@@ -10,6 +10,15 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
+/// A database on one node, and web servers on three others that wait for it.
+pub(crate) const LAMP: &str = "
+applications:
+  app1:
+    components:
+      db: {node: dev1, produces: [sql]}
+      web: {nodes: [dev2, dev3, dev4], consumes: [sql]}
+";
+
 /// Returns the binary, with a clean environment. One job of the checks sets another binary, in
 /// which everything is delayed.
 pub(crate) fn bunraku() -> Command {
@@ -41,6 +50,13 @@ pub(crate) fn told(output: &Output) -> String {
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr)
     )
+}
+
+/// Runs `bunraku` with this data directory, and returns its exit code and output.
+pub(crate) fn told_in(data_dir: &Path, arguments: &[&str]) -> String {
+    let mut command = bunraku();
+    command.args(arguments).arg("--data-dir").arg(data_dir);
+    told(&command.output().expect("it runs"))
 }
 
 /// Runs another program, which must succeed.
@@ -83,6 +99,10 @@ impl Running {
     /// Returns the standard output; works only once.
     pub(crate) fn stdout(&mut self) -> ChildStdout {
         self.child.stdout.take().expect("piped")
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     pub(crate) fn log(&self) -> String {

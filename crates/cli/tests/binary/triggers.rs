@@ -111,7 +111,7 @@ fn agents_that_cue_each_other_from_their_runs_come_to_an_end() {
     assert_eq!(codes(), ["0", "0", "4"]);
     let history = told(&server.operator(&["trigger", "history"]));
     assert!(
-        history.contains("stopped: the same node fired it before"),
+        history.contains("stopped: the same node fired it earlier"),
         "{history}"
     );
 }

@@ -7,7 +7,7 @@ use etcd_client::{Certificate, Client, ConnectOptions, Identity, MemberAddOption
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 
-use crate::transport::Progress;
+use crate::transport::DataProgress;
 
 const PATIENCE: Duration = Duration::from_secs(3);
 
@@ -35,13 +35,13 @@ pub struct ListedMember {
 
 /// The status that a datastore reports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Standing {
+pub struct DatastoreStatus {
     pub leads: bool,
     pub has_leader: bool,
     pub learner: bool,
 }
 
-impl Standing {
+impl DatastoreStatus {
     /// Returns true if the report counts: the datastore has a leader and a vote.
     pub fn is_led(&self) -> bool {
         self.has_leader && !self.learner
@@ -91,10 +91,10 @@ impl Admin {
     }
 
     /// Returns the progress of one datastore. Works without a majority.
-    pub async fn progress(&self, endpoint: &str) -> Result<Progress, AdminError> {
+    pub async fn progress(&self, endpoint: &str) -> Result<DataProgress, AdminError> {
         let mut client = self.client(endpoint).await?;
         let status = in_time(client.status()).await?;
-        Ok(Progress {
+        Ok(DataProgress {
             raft_term: status.raft_term(),
             raft_index: status.raft_index(),
             revision: status
@@ -105,11 +105,11 @@ impl Admin {
     }
 
     /// Returns the status of one datastore.
-    pub async fn standing(&self, endpoint: &str) -> Result<Standing, AdminError> {
+    pub async fn standing(&self, endpoint: &str) -> Result<DatastoreStatus, AdminError> {
         let mut client = self.client(endpoint).await?;
         let status = in_time(client.status()).await?;
         let own = status.header().map(etcd_client::ResponseHeader::member_id);
-        Ok(Standing {
+        Ok(DatastoreStatus {
             leads: own == Some(status.leader()),
             has_leader: status.leader() != 0,
             learner: status.is_learner(),

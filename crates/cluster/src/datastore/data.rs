@@ -6,7 +6,7 @@ use bunraku_files::FileError;
 use serde::{Deserialize, Serialize};
 
 use crate::directory::Directory;
-use crate::order::Order;
+use crate::order::DatastoreOrder;
 
 const FENCE: &str = "fence.json";
 const RETIRED: &str = "retired";
@@ -14,7 +14,7 @@ const RETIRED: &str = "retired";
 /// The reason why a data directory is not used.
 #[derive(Debug, thiserror::Error)]
 pub enum DataError {
-    #[error("the data in {} belongs to another datastore: it is never used", .0.display())]
+    #[error("the data in {} belongs to another datastore and is not used", .0.display())]
     Fenced(PathBuf),
     #[error(transparent)]
     File(#[from] FileError),
@@ -29,7 +29,7 @@ struct Fence {
 }
 
 impl Fence {
-    fn of(order: &Order) -> Self {
+    fn of(order: &DatastoreOrder) -> Self {
         Self {
             generation: order.generation.clone(),
             epoch: order.epoch,
@@ -39,17 +39,17 @@ impl Fence {
 }
 
 /// Returns the directory in which etcd writes the data of this order.
-pub(crate) fn path(directory: &Directory, order: &Order) -> PathBuf {
+pub(crate) fn path(directory: &Directory, order: &DatastoreOrder) -> PathBuf {
     directory.datastores().join(&order.generation).join("data")
 }
 
 /// Returns true if this order has run here before.
-pub(crate) fn exists(directory: &Directory, order: &Order) -> bool {
+pub(crate) fn exists(directory: &Directory, order: &DatastoreOrder) -> bool {
     path(directory, order).exists()
 }
 
 /// Creates the order's directory, or checks that the existing one belongs to the order.
-pub(super) fn open(directory: &Directory, order: &Order) -> Result<PathBuf, DataError> {
+pub(super) fn open(directory: &Directory, order: &DatastoreOrder) -> Result<PathBuf, DataError> {
     let place = directory.datastores().join(&order.generation);
     bunraku_files::create_private_directory(&place).map_err(FileError::when("create", &place))?;
     let fence = place.join(FENCE);
@@ -75,7 +75,10 @@ pub(super) fn open(directory: &Directory, order: &Order) -> Result<PathBuf, Data
 
 /// Sets aside all data that does not belong to this order. The newest retired data
 /// is kept for operators; this program never opens it again.
-pub(super) fn retire_others(directory: &Directory, order: Option<&Order>) -> Result<(), DataError> {
+pub(super) fn retire_others(
+    directory: &Directory,
+    order: Option<&DatastoreOrder>,
+) -> Result<(), DataError> {
     let root = directory.datastores();
     let Ok(entries) = std::fs::read_dir(&root) else {
         return Ok(());
@@ -89,8 +92,8 @@ pub(super) fn retire_others(directory: &Directory, order: Option<&Order>) -> Res
         let aside = root.join(RETIRED);
         let _ = std::fs::remove_dir_all(&aside);
         std::fs::rename(entry.path(), &aside)
-            .map_err(FileError::when("put aside", &entry.path()))?;
-        tracing::info!(data = %aside.display(), "data of the past was put aside");
+            .map_err(FileError::when("set aside", &entry.path()))?;
+        tracing::info!(data = %aside.display(), "set aside old data");
     }
     Ok(())
 }
@@ -100,9 +103,9 @@ mod tests {
     use super::*;
     use bunraku_model::NodeName;
 
-    fn order(generation: &str, epoch: u64) -> Order {
+    fn order(generation: &str, epoch: u64) -> DatastoreOrder {
         let name = NodeName::new("a").expect("a name");
-        Order::first("c", epoch, &name, "https://a:1", generation.to_owned())
+        DatastoreOrder::first("c", epoch, &name, "https://a:1", generation.to_owned())
     }
 
     #[test]

@@ -10,7 +10,7 @@ use bunraku_process::{Child, Program as Executable};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::directory::Directory;
-use crate::order::{ClusterState, Order};
+use crate::order::{ClusterState, DatastoreOrder};
 
 /// The time limit for a graceful exit.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -53,7 +53,7 @@ pub struct Program {
 }
 
 impl Program {
-    fn arguments(&self, directory: &Directory, order: &Order, data: &Path) -> Vec<String> {
+    fn arguments(&self, directory: &Directory, order: &DatastoreOrder, data: &Path) -> Vec<String> {
         let credentials = directory.credentials();
         let certificate = credentials.certificate_path().display().to_string();
         let key = credentials.key_path().display().to_string();
@@ -105,7 +105,7 @@ impl Program {
     pub(super) fn start(
         &self,
         directory: &Directory,
-        order: &Order,
+        order: &DatastoreOrder,
         data: &Path,
     ) -> Result<Process, ProcessError> {
         end_leftover(directory, data);
@@ -120,7 +120,7 @@ impl Program {
     pub(super) fn spawn(
         &self,
         directory: &Directory,
-        order: &Order,
+        order: &DatastoreOrder,
         data: &Path,
         further: &[&str],
     ) -> Result<Process, ProcessError> {
@@ -175,7 +175,7 @@ fn end_leftover(directory: &Directory, data: &Path) {
             .any(|word| word == own.as_bytes())
     });
     if is_ours {
-        tracing::warn!(?pid, "a datastore of an earlier life is ended");
+        tracing::warn!(?pid, "stopping a datastore that an earlier process started");
         let _ = kill_process(pid, Signal::KILL);
     }
 }

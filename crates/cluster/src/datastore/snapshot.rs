@@ -15,7 +15,7 @@ use super::admin::{Admin, AdminError};
 use super::data::{self, DataError};
 use super::process::Program;
 use crate::directory::Directory;
-use crate::order::Order;
+use crate::order::DatastoreOrder;
 
 /// The time limit for `etcdctl` to read a snapshot.
 const PATIENCE: Duration = Duration::from_secs(3600);
@@ -23,9 +23,9 @@ const PATIENCE: Duration = Duration::from_secs(3600);
 /// The reason why there is no snapshot, or no usable one.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
-    #[error("the datastore gave no copy")]
+    #[error("the datastore did not return a snapshot")]
     Admin(#[from] AdminError),
-    #[error("the copy was cut off")]
+    #[error("the snapshot was incomplete")]
     CutOff(#[source] etcd_client::Error),
     #[error(transparent)]
     File(#[from] FileError),
@@ -35,9 +35,9 @@ pub enum SnapshotError {
         #[source]
         source: std::io::Error,
     },
-    #[error("the copy cannot be read back: {0}")]
+    #[error("cannot read back the snapshot: {0}")]
     Unusable(String),
-    #[error("there is no room for the data")]
+    #[error("not enough space for the data")]
     Data(#[from] DataError),
 }
 
@@ -65,18 +65,19 @@ async fn etcdctl(program: &Program, arguments: &[String]) -> Result<(), Snapshot
             program: program.etcdctl.clone(),
             source: error.into_io(),
         })?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(SnapshotError::Unusable(
+    if output.status.success() {
+        Ok(())
+    } else {
+        Err(SnapshotError::Unusable(
             output.stderr_text().trim().to_owned(),
-        )),
+        ))
     }
 }
 
 async fn restore_into(
     program: &Program,
     snapshot: &Path,
-    order: &Order,
+    order: &DatastoreOrder,
     data: &Path,
 ) -> Result<(), SnapshotError> {
     let arguments = [
@@ -98,7 +99,7 @@ pub async fn restore(
     program: &Program,
     directory: &Directory,
     snapshot: &Path,
-    order: &Order,
+    order: &DatastoreOrder,
 ) -> Result<(), SnapshotError> {
     let data = data::open(directory, order)?;
     restore_into(program, snapshot, order, &data).await
@@ -109,7 +110,7 @@ pub async fn verify(program: &Program, snapshot: &Path) -> Result<(), SnapshotEr
     let scratch = snapshot.with_extension("verify");
     let _ = std::fs::remove_dir_all(&scratch);
     let generation = "verify".to_owned();
-    let order = Order::first("verify", 0, &program.name, &program.peer_url, generation);
+    let order = DatastoreOrder::first("verify", 0, &program.name, &program.peer_url, generation);
     let restored = restore_into(program, snapshot, &order, &scratch).await;
     let _ = std::fs::remove_dir_all(&scratch);
     restored

@@ -10,7 +10,7 @@ use super::installed::Inspector;
 use super::process::Process;
 use crate::directory::Directory;
 use crate::failover::Program;
-use crate::order::Order;
+use crate::order::DatastoreOrder;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
@@ -38,12 +38,12 @@ pub struct Supervisor {
     pub program: super::process::Program,
     pub inspector: Inspector,
     pub directory: Directory,
-    pub orders: watch::Receiver<Option<Order>>,
+    pub orders: watch::Receiver<Option<DatastoreOrder>>,
     pub state: watch::Sender<DatastoreState>,
 }
 
 /// An event that ends one iteration of the loop.
-enum Turn {
+enum SupervisorEvent {
     Ordered,
     Stopped,
     Failed(String),
@@ -61,17 +61,17 @@ impl Supervisor {
                 Some(order) => self.one(order, &stop).await,
             };
             let why = match turn {
-                Turn::Stopped => return,
-                Turn::Ordered => {
+                SupervisorEvent::Stopped => return,
+                SupervisorEvent::Ordered => {
                     pause = FIRST_PAUSE;
                     continue;
                 }
-                Turn::Failed(why) => why,
+                SupervisorEvent::Failed(why) => why,
             };
             if begun.elapsed() > GOOD {
                 pause = FIRST_PAUSE;
             }
-            tracing::warn!(why, ?pause, "the datastore does not run; trying again");
+            tracing::warn!(why, ?pause, "the datastore is not running; retrying");
             let generation = order.map(|order| order.generation).unwrap_or_default();
             self.state
                 .send_replace(DatastoreState::Failing { generation, why });
@@ -84,27 +84,27 @@ impl Supervisor {
         }
     }
 
-    async fn rest(&mut self, stop: &CancellationToken) -> Turn {
+    async fn rest(&mut self, stop: &CancellationToken) -> SupervisorEvent {
         if let Err(error) = data::retire_others(&self.directory, None) {
-            tracing::warn!(error = %error, "old data could not be put aside");
+            tracing::warn!(error = %error, "cannot set aside old data");
         }
         self.state.send_replace(DatastoreState::None);
         tokio::select! {
-            () = stop.cancelled() => Turn::Stopped,
+            () = stop.cancelled() => SupervisorEvent::Stopped,
             changed = self.orders.changed() => match changed {
-                Ok(()) => Turn::Ordered,
-                Err(_) => Turn::Stopped,
+                Ok(()) => SupervisorEvent::Ordered,
+                Err(_) => SupervisorEvent::Stopped,
             },
         }
     }
 
-    async fn one(&mut self, order: &Order, stop: &CancellationToken) -> Turn {
+    async fn one(&mut self, order: &DatastoreOrder, stop: &CancellationToken) -> SupervisorEvent {
         let program = self.inspector.look().await;
         let mut process = match self.start(order) {
             Ok(process) => process,
-            Err(why) => return Turn::Failed(why),
+            Err(why) => return SupervisorEvent::Failed(why),
         };
-        tracing::info!(generation = order.generation, pid = ?process.pid(), "the datastore runs");
+        tracing::info!(generation = order.generation, pid = ?process.pid(), "the datastore is running");
         self.state.send_replace(DatastoreState::Running {
             generation: order.generation.clone(),
             pid: process.pid(),
@@ -115,7 +115,7 @@ impl Supervisor {
             tokio::select! {
                 () = stop.cancelled() => {
                     process.end().await;
-                    return Turn::Stopped;
+                    return SupervisorEvent::Stopped;
                 }
                 changed = self.orders.changed() => {
                     let newer = self.orders.borrow_and_update().clone();
@@ -126,14 +126,14 @@ impl Supervisor {
                         if !asked || self.inspector.look().await == program {
                             continue;
                         }
-                        tracing::info!("the datastore is started anew, with what is installed");
+                        tracing::info!("restarting the datastore with the installed version");
                     }
                     process.end().await;
-                    return if changed.is_ok() { Turn::Ordered } else { Turn::Stopped };
+                    return if changed.is_ok() { SupervisorEvent::Ordered } else { SupervisorEvent::Stopped };
                 }
                 ended = process.ended() => {
-                    return Turn::Failed(match ended {
-                        Ok(status) => format!("etcd ended ({status}); see {}", self.directory.datastore_log().display()),
+                    return SupervisorEvent::Failed(match ended {
+                        Ok(status) => format!("etcd exited ({status}); see {}", self.directory.datastore_log().display()),
                         Err(error) => error.to_string(),
                     });
                 }
@@ -141,7 +141,7 @@ impl Supervisor {
         }
     }
 
-    fn start(&self, order: &Order) -> Result<Process, String> {
+    fn start(&self, order: &DatastoreOrder) -> Result<Process, String> {
         data::retire_others(&self.directory, Some(order)).map_err(|error| error.to_string())?;
         let place = data::open(&self.directory, order).map_err(|error| error.to_string())?;
         self.program

@@ -16,7 +16,7 @@ use super::admin::Admin;
 use super::data;
 use super::process::{Process, ProcessError, Program};
 use crate::directory::Directory;
-use crate::order::Order;
+use crate::order::DatastoreOrder;
 
 /// The time limit for the first answer.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -40,7 +40,7 @@ const DATA: &str = "data";
 /// The reason why there is no view.
 #[derive(Debug, thiserror::Error)]
 pub enum ViewError {
-    #[error("the data cannot be copied to {}", path.display())]
+    #[error("cannot copy the data to {}", path.display())]
     Copy {
         path: PathBuf,
         #[source]
@@ -48,7 +48,7 @@ pub enum ViewError {
     },
     #[error(transparent)]
     Process(#[from] ProcessError),
-    #[error("a copy of the data cannot be read; see {}", .0.display())]
+    #[error("cannot read a copy of the data; see {}", .0.display())]
     Unreadable(PathBuf),
 }
 
@@ -64,7 +64,7 @@ impl View {
     pub async fn open(
         program: &Program,
         directory: &Directory,
-        order: &Order,
+        order: &DatastoreOrder,
         admin: &Admin,
     ) -> Result<Self, ViewError> {
         let place = place_in(directory);
@@ -84,7 +84,7 @@ impl View {
             flags: Vec::new(),
             ..program.clone()
         };
-        let order = Order {
+        let order = DatastoreOrder {
             initial_cluster: vec![(program.name.clone(), peer)],
             ..order.clone()
         };
@@ -100,12 +100,11 @@ impl View {
             process,
             place,
         };
-        match view.answers(admin).await {
-            true => Ok(view),
-            false => {
-                view.close().await;
-                Err(ViewError::Unreadable(directory.datastore_log()))
-            }
+        if view.answers(admin).await {
+            Ok(view)
+        } else {
+            view.close().await;
+            Err(ViewError::Unreadable(directory.datastore_log()))
         }
     }
 
@@ -141,7 +140,7 @@ fn place_in(directory: &Directory) -> PathBuf {
 
 fn discard_or_warn(place: &Path) {
     if let Err(error) = discard(place) {
-        tracing::warn!(error = %error, "a copy of the data could not be thrown away");
+        tracing::warn!(error = %error, "cannot delete a copy of the data");
     }
 }
 
@@ -165,9 +164,10 @@ fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
     for entry in std::fs::read_dir(from)? {
         let entry = entry?;
         let to = to.join(entry.file_name());
-        match entry.file_type()?.is_dir() {
-            true => copy(&entry.path(), &to)?,
-            false => std::fs::copy(entry.path(), to).map(drop)?,
+        if entry.file_type()?.is_dir() {
+            copy(&entry.path(), &to)?
+        } else {
+            std::fs::copy(entry.path(), to).map(drop)?
         }
     }
     Ok(())

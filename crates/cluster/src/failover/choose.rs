@@ -3,9 +3,9 @@
 use bunraku_model::NodeName;
 use jiff::Timestamp;
 
-use super::plan::{Change, Outgoing, Reason};
-use super::seen::{Datastore, Liveness, Seen, Server};
-use super::{Limits, Waiting};
+use super::plan::{ChangeReason, DatastoreChange, OutgoingMember};
+use super::seen::{Datastore, FailoverInput, Liveness, Server};
+use super::{Limits, WaitReason};
 
 /// Returns how many datastores there can be with this many eligible servers: the
 /// wanted number, one, or the largest odd number in between. Never two: two stop
@@ -20,31 +20,35 @@ pub fn target(wanted: usize, eligible: usize) -> usize {
 }
 
 /// Returns the first server, by name, that can take the role and does not have it.
-pub(super) fn replacement(seen: &Seen) -> Option<NodeName> {
+pub(super) fn replacement(seen: &FailoverInput) -> Option<NodeName> {
     replacements(seen).map(|server| server.name.clone()).min()
 }
 
-fn replacements(seen: &Seen) -> impl Iterator<Item = &Server> {
+fn replacements(seen: &FailoverInput) -> impl Iterator<Item = &Server> {
     seen.servers.iter().filter(|server| {
         server.is_alive() && server.can_take_the_role() && seen.datastore_of(server).is_none()
     })
 }
 
 /// Returns the most urgent change, or the reason why there is none.
-pub(super) fn choose(seen: &Seen, limits: &Limits, now: Timestamp) -> Result<Change, Waiting> {
-    let mut reason_to_wait = Waiting::Content;
+pub(super) fn choose(
+    seen: &FailoverInput,
+    limits: &Limits,
+    now: Timestamp,
+) -> Result<DatastoreChange, WaitReason> {
+    let mut reason_to_wait = WaitReason::Content;
     for (member, server, since) in lost(seen, now) {
         if now.duration_since(since) < limits.grace {
-            reason_to_wait = Waiting::Grace(server.name.clone());
+            reason_to_wait = WaitReason::Grace(server.name.clone());
             continue;
         }
         if !seen.majority_without(member.id) {
-            return Err(Waiting::Unsafe);
+            return Err(WaitReason::Unsafe);
         }
-        return replace(seen, member, server, Reason::Dead, now);
+        return replace(seen, member, server, ChangeReason::Dead, now);
     }
     if let Some((member, server)) = draining(seen) {
-        return replace(seen, member, server, Reason::Drain, now);
+        return replace(seen, member, server, ChangeReason::Drain, now);
     }
     grow(seen, now).ok_or(reason_to_wait)
 }
@@ -52,7 +56,7 @@ pub(super) fn choose(seen: &Seen, limits: &Limits, now: Timestamp) -> Result<Cha
 /// Returns the datastores that do not answer, with the time since when, the longest
 /// lost first. A failing datastore on a live server (a full disk, damaged files) is
 /// lost, too; its time counts from when the failure was first seen.
-fn lost(seen: &Seen, now: Timestamp) -> Vec<(&Datastore, &Server, Timestamp)> {
+fn lost(seen: &FailoverInput, now: Timestamp) -> Vec<(&Datastore, &Server, Timestamp)> {
     let mut lost: Vec<_> = with_servers(seen)
         .filter(|(member, _)| !member.healthy)
         .filter_map(|(member, server)| {
@@ -69,39 +73,40 @@ fn lost(seen: &Seen, now: Timestamp) -> Vec<(&Datastore, &Server, Timestamp)> {
 }
 
 /// Returns the server whose datastore has been lost for the longest time, and since when.
-pub(super) fn longest_lost(seen: &Seen, now: Timestamp) -> Option<(&Server, Timestamp)> {
+pub(super) fn longest_lost(seen: &FailoverInput, now: Timestamp) -> Option<(&Server, Timestamp)> {
     let lost = lost(seen, now).into_iter().next();
     lost.map(|(_, server, since)| (server, since))
 }
 
-fn draining(seen: &Seen) -> Option<(&Datastore, &Server)> {
+fn draining(seen: &FailoverInput) -> Option<(&Datastore, &Server)> {
     with_servers(seen).find(|(_, server)| server.draining)
 }
 
-fn with_servers(seen: &Seen) -> impl Iterator<Item = (&Datastore, &Server)> {
+fn with_servers(seen: &FailoverInput) -> impl Iterator<Item = (&Datastore, &Server)> {
     seen.voters()
         .filter_map(|member| Some((member, seen.server_of(member)?)))
 }
 
 fn replace(
-    seen: &Seen,
+    seen: &FailoverInput,
     member: &Datastore,
     server: &Server,
-    reason: Reason,
+    reason: ChangeReason,
     now: Timestamp,
-) -> Result<Change, Waiting> {
+) -> Result<DatastoreChange, WaitReason> {
     // A live server with a broken datastore can start over on its own, with none of its old data.
     let itself = || {
-        let broken = reason == Reason::Dead && server.is_alive() && server.can_take_the_role();
+        let broken =
+            reason == ChangeReason::Dead && server.is_alive() && server.can_take_the_role();
         broken.then(|| server.name.clone())
     };
     let into = replacement(seen)
         .or_else(itself)
-        .ok_or_else(|| Waiting::NoReplacement(server.name.clone()))?;
-    Ok(Change {
+        .ok_or_else(|| WaitReason::NoReplacement(server.name.clone()))?;
+    Ok(DatastoreChange {
         number: 0,
         reason,
-        out: Some(Outgoing {
+        out: Some(OutgoingMember {
             id: member.id,
             name: server.name.clone(),
         }),
@@ -111,15 +116,15 @@ fn replace(
     })
 }
 
-fn grow(seen: &Seen, now: Timestamp) -> Option<Change> {
+fn grow(seen: &FailoverInput, now: Timestamp) -> Option<DatastoreChange> {
     let voters = seen.voters().count();
     let free = replacements(seen).count();
     let wanted = target(seen.wanted, voters + free);
     // All missing datastores can be added: the change does not stop half-way at an even number.
     (voters < wanted && free >= wanted - voters).then_some(())?;
-    Some(Change {
+    Some(DatastoreChange {
         number: 0,
-        reason: Reason::Grow,
+        reason: ChangeReason::Grow,
         out: None,
         into: replacement(seen)?,
         program: None,

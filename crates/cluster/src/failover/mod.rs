@@ -1,6 +1,6 @@
 //! Decides what to do when a datastore is lost, as a pure function.
 //!
-//! [`next`] takes the current state and the [`Plan`] in the store, and returns the
+//! [`next`] takes the current state and the [`DatastorePlan`] in the store, and returns the
 //! next step: store a plan, act, or wait. The lease holder does it and looks again.
 //! Nothing is remembered in between except the plan, so any server can continue
 //! where another one stopped.
@@ -22,8 +22,8 @@ mod upgrade;
 use jiff::{SignedDuration, Timestamp};
 
 pub use choose::target;
-pub use plan::{Change, Outgoing, Plan, Reason};
-pub use seen::{Datastore, Liveness, Seen, Server};
+pub use plan::{ChangeReason, DatastoreChange, DatastorePlan, OutgoingMember};
+pub use seen::{Datastore, FailoverInput, Liveness, Server};
 pub use upgrade::{Program, Programs};
 
 /// Limits on how fast the datastores are changed.
@@ -76,22 +76,22 @@ pub enum Action {
 
 /// The reason why nothing is done.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Waiting {
-    #[error("all is as it should be")]
+pub enum WaitReason {
+    #[error("nothing to do")]
     Content,
-    #[error("too few datastores answer: nothing is changed without a majority")]
+    #[error("too few datastores answer: no changes without a majority")]
     NoMajority,
-    #[error("`{0}` may come back by itself")]
+    #[error("{0} may still return on its own")]
     Grace(bunraku_model::NodeName),
     #[error("a change ended a moment ago")]
     Pause,
-    #[error("{0} changes in one hour: something else is wrong, nothing more is changed by itself")]
+    #[error("{0} changes within an hour: automatic changes are suspended")]
     TooMany(usize),
-    #[error("`{0}` cannot be replaced: no other server is alive and eligible")]
+    #[error("cannot replace {0}: no other server is alive and eligible")]
     NoReplacement(bunraku_model::NodeName),
-    #[error("`{0}` starts its datastore")]
+    #[error("{0} is starting its datastore")]
     Starting(bunraku_model::NodeName),
-    #[error("etcd {version} is installed on `{server}` and not started: {why}")]
+    #[error("etcd {version} is installed on {server} but not started: {why}")]
     Upgrade {
         server: bunraku_model::NodeName,
         version: String,
@@ -103,20 +103,25 @@ pub enum Waiting {
 
 /// The next step.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Next {
+pub enum NextStep {
     /// Store this plan in place of the one that was read, then decide again.
-    Store(Plan),
+    Store(DatastorePlan),
     Act(Action),
-    Wait(Waiting),
+    Wait(WaitReason),
 }
 
 /// Decides the next step.
-pub fn next(plan: &Plan, seen: &Seen, limits: &Limits, now: Timestamp) -> Next {
+pub fn next(
+    plan: &DatastorePlan,
+    seen: &FailoverInput,
+    limits: &Limits,
+    now: Timestamp,
+) -> NextStep {
     if !seen.has_majority() {
-        return Next::Wait(Waiting::NoMajority);
+        return NextStep::Wait(WaitReason::NoMajority);
     }
     if let Some(server) = seen.to_retire() {
-        return Next::Act(Action::Retire {
+        return NextStep::Act(Action::Retire {
             server: server.name.clone(),
         });
     }
@@ -126,22 +131,22 @@ pub fn next(plan: &Plan, seen: &Seen, limits: &Limits, now: Timestamp) -> Next {
     }
 }
 
-fn begin(plan: &Plan, seen: &Seen, limits: &Limits, now: Timestamp) -> Next {
+fn begin(plan: &DatastorePlan, seen: &FailoverInput, limits: &Limits, now: Timestamp) -> NextStep {
     // Left over from an abandoned change. It has no vote.
     if let Some(stray) = seen.datastores.iter().find(|one| one.learner) {
-        return Next::Act(Action::Remove { id: stray.id });
+        return NextStep::Act(Action::Remove { id: stray.id });
     }
     let chosen = match choose::choose(seen, limits, now) {
-        Err(Waiting::Content) => upgrade::choose(plan, seen, now),
+        Err(WaitReason::Content) => upgrade::choose(plan, seen, now),
         chosen => chosen,
     };
     match chosen {
-        Err(waiting) => Next::Wait(waiting),
-        Ok(_) if plan.paused(limits, now) => Next::Wait(Waiting::Pause),
+        Err(waiting) => NextStep::Wait(waiting),
+        Ok(_) if plan.paused(limits, now) => NextStep::Wait(WaitReason::Pause),
         Ok(_) if plan.finished_within_hour(now) >= limits.most_per_hour => {
-            Next::Wait(Waiting::TooMany(plan.finished_within_hour(now)))
+            NextStep::Wait(WaitReason::TooMany(plan.finished_within_hour(now)))
         }
-        Ok(change) => Next::Store(plan.with(Change {
+        Ok(change) => NextStep::Store(plan.with(DatastoreChange {
             number: plan.number + 1,
             started: now,
             ..change
@@ -149,8 +154,14 @@ fn begin(plan: &Plan, seen: &Seen, limits: &Limits, now: Timestamp) -> Next {
     }
 }
 
-fn proceed(plan: &Plan, change: &Change, seen: &Seen, limits: &Limits, now: Timestamp) -> Next {
-    if change.reason == Reason::Upgrade {
+fn proceed(
+    plan: &DatastorePlan,
+    change: &DatastoreChange,
+    seen: &FailoverInput,
+    limits: &Limits,
+    now: Timestamp,
+) -> NextStep {
+    if change.reason == ChangeReason::Upgrade {
         return upgrade::proceed(plan, change, seen, limits, now);
     }
     if let Some(step) = remove_first(plan, change, seen) {
@@ -171,8 +182,10 @@ fn proceed(plan: &Plan, change: &Change, seen: &Seen, limits: &Limits, now: Time
     if !datastore.healthy {
         // It has its vote but is not healthy: the next change handles that.
         return match server.state {
-            Liveness::Alive if !failing => Next::Wait(Waiting::Starting(server.name.clone())),
-            _ => Next::Store(plan.given_up()),
+            Liveness::Alive if !failing => {
+                NextStep::Wait(WaitReason::Starting(server.name.clone()))
+            }
+            _ => NextStep::Store(plan.given_up()),
         };
     }
     remove_last(plan, change, seen, now)
@@ -180,14 +193,18 @@ fn proceed(plan: &Plan, change: &Change, seen: &Seen, limits: &Limits, now: Time
 
 /// A dead member is removed before its successor is added: etcd accepts no new
 /// member while it counts on an absent one.
-fn remove_first(plan: &Plan, change: &Change, seen: &Seen) -> Option<Next> {
+fn remove_first(
+    plan: &DatastorePlan,
+    change: &DatastoreChange,
+    seen: &FailoverInput,
+) -> Option<NextStep> {
     let out = change
         .out
         .as_ref()
-        .filter(|_| change.reason == Reason::Dead)?;
+        .filter(|_| change.reason == ChangeReason::Dead)?;
     let member = seen.datastore(out.id)?;
     if member.healthy {
-        return Some(Next::Store(plan.given_up()));
+        return Some(NextStep::Store(plan.given_up()));
     }
     // A removal is final: only do it once a replacement is available.
     if !seen
@@ -196,9 +213,10 @@ fn remove_first(plan: &Plan, change: &Change, seen: &Seen) -> Option<Next> {
     {
         return Some(another_place(plan, change, seen));
     }
-    Some(match seen.majority_without(out.id) {
-        true => Next::Act(Action::Remove { id: out.id }),
-        false => Next::Wait(Waiting::Unsafe),
+    Some(if seen.majority_without(out.id) {
+        NextStep::Act(Action::Remove { id: out.id })
+    } else {
+        NextStep::Wait(WaitReason::Unsafe)
     })
 }
 
@@ -206,73 +224,79 @@ fn remove_first(plan: &Plan, change: &Change, seen: &Seen) -> Option<Next> {
 /// that voter stays away, it has to be replaced before this change can end. The
 /// cause of this change is still visible afterwards.
 fn come(
-    plan: &Plan,
-    change: &Change,
+    plan: &DatastorePlan,
+    change: &DatastoreChange,
     server: &Server,
-    seen: &Seen,
+    seen: &FailoverInput,
     limits: &Limits,
     now: Timestamp,
-) -> Next {
+) -> NextStep {
     if !server.can_take_the_role() {
         return another_place(plan, change, seen);
     }
     match choose::longest_lost(seen, now) {
-        None => Next::Act(Action::AddLearner {
+        None => NextStep::Act(Action::AddLearner {
             server: server.name.clone(),
         }),
         Some((_, since)) if now.duration_since(since) >= limits.grace => {
-            Next::Store(plan.given_up())
+            NextStep::Store(plan.given_up())
         }
-        Some((lost, _)) => Next::Wait(Waiting::Grace(lost.name.clone())),
+        Some((lost, _)) => NextStep::Wait(WaitReason::Grace(lost.name.clone())),
     }
 }
 
 fn raise(
-    change: &Change,
+    change: &DatastoreChange,
     server: &Server,
     learner: &Datastore,
-    seen: &Seen,
+    seen: &FailoverInput,
     failing: bool,
-) -> Next {
+) -> NextStep {
     if failing || !server.can_take_the_role() {
         // It has no vote, so removing it from the list is always safe. The next
         // step is decided after the removal; another attempt finds no old data.
-        return Next::Act(Action::Remove { id: learner.id });
+        return NextStep::Act(Action::Remove { id: learner.id });
     }
     if server.ordered != Some(learner.id) {
-        return Next::Act(Action::Start {
+        return NextStep::Act(Action::Start {
             server: change.into.clone(),
             id: learner.id,
         });
     }
     if !learner.healthy {
-        return Next::Wait(Waiting::Starting(change.into.clone()));
+        return NextStep::Wait(WaitReason::Starting(change.into.clone()));
     }
-    match seen.majority_with_one_more() {
-        true => Next::Act(Action::Promote { id: learner.id }),
-        false => Next::Wait(Waiting::Unsafe),
+    if seen.majority_with_one_more() {
+        NextStep::Act(Action::Promote { id: learner.id })
+    } else {
+        NextStep::Wait(WaitReason::Unsafe)
     }
 }
 
-fn remove_last(plan: &Plan, change: &Change, seen: &Seen, now: Timestamp) -> Next {
+fn remove_last(
+    plan: &DatastorePlan,
+    change: &DatastoreChange,
+    seen: &FailoverInput,
+    now: Timestamp,
+) -> NextStep {
     let left_over = change.out.as_ref().and_then(|out| seen.datastore(out.id));
     match left_over {
-        None => Next::Store(plan.done(now)),
-        Some(out) if seen.majority_without(out.id) => Next::Act(Action::Remove { id: out.id }),
+        None => NextStep::Store(plan.done(now)),
+        Some(out) if seen.majority_without(out.id) => NextStep::Act(Action::Remove { id: out.id }),
         // Another one failed meanwhile and is more urgent. The cause of this change
         // is still visible and comes up again.
-        Some(_) => Next::Store(plan.given_up()),
+        Some(_) => NextStep::Store(plan.given_up()),
     }
 }
 
-fn another_place(plan: &Plan, change: &Change, seen: &Seen) -> Next {
+fn another_place(plan: &DatastorePlan, change: &DatastoreChange, seen: &FailoverInput) -> NextStep {
     let replacement = choose::replacement(seen);
     match replacement {
-        Some(into) if into != change.into => Next::Store(plan.with(Change {
+        Some(into) if into != change.into => NextStep::Store(plan.with(DatastoreChange {
             into,
             ..change.clone()
         })),
         // No server can take the role now. The next look starts fresh.
-        _ => Next::Store(plan.given_up()),
+        _ => NextStep::Store(plan.given_up()),
     }
 }

@@ -13,7 +13,7 @@ const REMEMBERED: usize = 100;
 /// The reason for a change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Reason {
+pub enum ChangeReason {
     /// A datastore's server is dead.
     Dead,
     /// An operator wants to move the role to another server.
@@ -26,18 +26,18 @@ pub enum Reason {
 
 /// The member to remove.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Outgoing {
+pub struct OutgoingMember {
     pub id: u64,
     pub name: NodeName,
 }
 
 /// One datastore goes and one comes, or one only comes.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Change {
+pub struct DatastoreChange {
     pub number: u64,
-    pub reason: Reason,
+    pub reason: ChangeReason,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub out: Option<Outgoing>,
+    pub out: Option<OutgoingMember>,
     pub into: NodeName,
     /// The program that the datastore is restarted with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -47,12 +47,12 @@ pub struct Change {
 
 /// The plan for the datastores that the servers agreed on.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Plan {
+pub struct DatastorePlan {
     /// The number of the newest change.
     #[serde(default)]
     pub number: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub current: Option<Change>,
+    pub current: Option<DatastoreChange>,
     /// The times at which changes ended, the newest last.
     #[serde(default)]
     pub ended: Vec<Timestamp>,
@@ -61,8 +61,8 @@ pub struct Plan {
     pub refused: Vec<String>,
 }
 
-impl Plan {
-    pub(super) fn with(&self, change: Change) -> Self {
+impl DatastorePlan {
+    pub(super) fn with(&self, change: DatastoreChange) -> Self {
         Self {
             number: change.number,
             current: Some(change),

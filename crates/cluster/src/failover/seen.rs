@@ -63,7 +63,7 @@ pub struct Datastore {
 
 /// All input to a decision.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Seen {
+pub struct FailoverInput {
     /// The wanted number of datastores.
     pub wanted: usize,
     pub servers: Vec<Server>,
@@ -74,7 +74,7 @@ pub(super) fn majority_of(voters: usize) -> usize {
     voters / 2 + 1
 }
 
-impl Seen {
+impl FailoverInput {
     pub fn server(&self, name: &NodeName) -> Option<&Server> {
         self.servers.iter().find(|server| server.name == *name)
     }

@@ -8,9 +8,9 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::plan::{Change, Plan, Reason};
-use super::seen::{Seen, Server, majority_of};
-use super::{Action, Limits, Next, Waiting};
+use super::plan::{ChangeReason, DatastoreChange, DatastorePlan};
+use super::seen::{FailoverInput, Server, majority_of};
+use super::{Action, Limits, NextStep, WaitReason};
 
 /// An etcd program.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -24,7 +24,7 @@ pub struct Program {
 
 impl Program {
     pub(crate) fn version(&self) -> &str {
-        self.version.as_deref().unwrap_or("of no known version")
+        self.version.as_deref().unwrap_or("of unknown version")
     }
 
     fn minor(&self) -> Option<(u64, u64)> {
@@ -52,8 +52,12 @@ impl Programs {
 }
 
 /// Returns the next datastore to restart, or the reason why there is none.
-pub(super) fn choose(plan: &Plan, seen: &Seen, now: Timestamp) -> Result<Change, Waiting> {
-    let mut waiting = Waiting::Content;
+pub(super) fn choose(
+    plan: &DatastorePlan,
+    seen: &FailoverInput,
+    now: Timestamp,
+) -> Result<DatastoreChange, WaitReason> {
+    let mut waiting = WaitReason::Content;
     let mut servers: Vec<&Server> = seen.voters().filter_map(|it| seen.server_of(it)).collect();
     servers.sort_by(|one, other| one.name.cmp(&other.name));
     for server in servers {
@@ -63,15 +67,16 @@ pub(super) fn choose(plan: &Plan, seen: &Seen, now: Timestamp) -> Result<Change,
         let why = match may_follow(seen, running, installed) {
             Err(why) => why,
             Ok(()) if plan.refused.contains(&installed.content) => {
-                "a datastore did not come back with it".to_owned()
+                "a datastore did not start with it".to_owned()
             }
             Ok(()) if seen.voters().count() < 3 => {
-                "the data would be away meanwhile; restart the server when that suits".to_owned()
+                "the data would be unavailable meanwhile; restart the server at a suitable time"
+                    .to_owned()
             }
-            Ok(()) if !all_well(seen) => "first all datastores must be well".to_owned(),
+            Ok(()) if !all_well(seen) => "all datastores must be healthy first".to_owned(),
             Ok(()) => return Ok(restart(server, installed, now)),
         };
-        waiting = Waiting::Upgrade {
+        waiting = WaitReason::Upgrade {
             server: server.name.clone(),
             version: installed.version().to_owned(),
             why,
@@ -80,10 +85,10 @@ pub(super) fn choose(plan: &Plan, seen: &Seen, now: Timestamp) -> Result<Change,
     Err(waiting)
 }
 
-fn restart(server: &Server, installed: &Program, now: Timestamp) -> Change {
-    Change {
+fn restart(server: &Server, installed: &Program, now: Timestamp) -> DatastoreChange {
+    DatastoreChange {
         number: 0,
-        reason: Reason::Upgrade,
+        reason: ChangeReason::Upgrade,
         out: None,
         into: server.name.clone(),
         program: Some(installed.clone()),
@@ -93,7 +98,7 @@ fn restart(server: &Server, installed: &Program, now: Timestamp) -> Change {
 
 /// Returns true if every datastore answers, every server of one is alive, and a
 /// majority remains without any one of them.
-fn all_well(seen: &Seen) -> bool {
+fn all_well(seen: &FailoverInput) -> bool {
     let well = seen.datastores.iter().all(|one| {
         let lives = seen.server_of(one).is_some_and(Server::is_alive);
         one.healthy && !one.learner && lives
@@ -102,25 +107,28 @@ fn all_well(seen: &Seen) -> bool {
     well && voters > majority_of(voters)
 }
 
-fn may_follow(seen: &Seen, running: &Program, installed: &Program) -> Result<(), String> {
+fn may_follow(seen: &FailoverInput, running: &Program, installed: &Program) -> Result<(), String> {
     let Some(wanted) = installed.minor() else {
-        return Err("it cannot be run, or does not say its version".to_owned());
+        return Err("it cannot be run, or does not report its version".to_owned());
     };
     let mut lowest = wanted;
     for server in seen.voters().filter_map(|one| seen.server_of(one)) {
         let runs = server.programs.running.as_ref().and_then(Program::minor);
         let Some(runs) = runs else {
-            return Err(format!("it is not known what `{}` runs", server.name));
+            return Err(format!("the version that {} runs is unknown", server.name));
         };
         lowest = lowest.min(runs);
     }
     if running.minor().is_some_and(|runs| wanted < runs) {
-        return Err(format!("etcd does not go back from {}", running.version()));
+        return Err(format!(
+            "etcd cannot be downgraded from {}",
+            running.version()
+        ));
     }
     let (major, minor) = lowest;
     if wanted.0 != major || wanted.1 > minor + 1 {
         return Err(format!(
-            "from {major}.{minor} etcd goes on to {major}.{} first",
+            "etcd {major}.{minor} must be upgraded to {major}.{} first",
             minor + 1
         ));
     }
@@ -129,33 +137,34 @@ fn may_follow(seen: &Seen, running: &Program, installed: &Program) -> Result<(),
 
 /// Continues a restart that was decided.
 pub(super) fn proceed(
-    plan: &Plan,
-    change: &Change,
-    seen: &Seen,
+    plan: &DatastorePlan,
+    change: &DatastoreChange,
+    seen: &FailoverInput,
     limits: &Limits,
     now: Timestamp,
-) -> Next {
+) -> NextStep {
     let server = seen.server(&change.into);
     let datastore = server.and_then(|server| seen.datastore_of(server));
     let (Some(server), Some(datastore)) = (server, datastore) else {
-        return Next::Store(plan.given_up());
+        return NextStep::Store(plan.given_up());
     };
     if server.restart != change.number {
         // Anything that happened since the decision is more urgent.
-        return match all_well(seen) {
-            true => Next::Act(Action::Restart {
+        return if all_well(seen) {
+            NextStep::Act(Action::Restart {
                 server: server.name.clone(),
                 number: change.number,
-            }),
-            false => Next::Store(plan.given_up()),
+            })
+        } else {
+            NextStep::Store(plan.given_up())
         };
     }
     let runs = server.programs.running.is_some() && server.programs.differing().is_none();
     if runs && datastore.healthy {
-        return Next::Store(plan.done(now));
+        return NextStep::Store(plan.done(now));
     }
     if now.duration_since(change.started).abs() < limits.start {
-        return Next::Wait(Waiting::Starting(server.name.clone()));
+        return NextStep::Wait(WaitReason::Starting(server.name.clone()));
     }
-    Next::Store(plan.refusing(change.program.as_ref()))
+    NextStep::Store(plan.refusing(change.program.as_ref()))
 }

@@ -18,10 +18,12 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::documents::{Documents, encode};
-use super::look::{Failing, Look, look};
+use super::look::{FailingSince, Inspection, look};
 use super::{Shared, locked, now};
-use crate::datastore::{AdminError, ClusterState, Order};
-use crate::failover::{self, Action, Change, Next, Plan, Reason, Waiting};
+use crate::datastore::{AdminError, ClusterState, DatastoreOrder};
+use crate::failover::{
+    self, Action, ChangeReason, DatastoreChange, DatastorePlan, NextStep, WaitReason,
+};
 
 /// After an action, the next look follows almost immediately.
 const SOON: Duration = Duration::from_millis(100);
@@ -32,7 +34,7 @@ const EVENTS: usize = 100;
 enum TurnError {
     #[error("the store failed")]
     Store(#[from] StoreError),
-    #[error("the datastores could not be looked at or changed")]
+    #[error("cannot inspect or change the datastores")]
     Admin(#[from] AdminError),
     #[error("another server was elected")]
     NotElected,
@@ -43,19 +45,19 @@ pub(super) async fn run(shared: Arc<Shared>, store: EtcdStore) {
         let asked = Instant::now();
         match elect(&shared, &store).await {
             Ok(Some(lease)) => {
-                tracing::info!("this server was elected to look after the datastores");
+                tracing::info!("this server was elected to manage the datastores");
                 let term = Term {
                     ttl: shared.options.leader_ttl,
                     renewed: watch::Sender::new(asked),
                 };
                 let error = lead(&shared, &store, lease, &term).await;
-                tracing::info!(why = %crate::recover::tell(&error), "this server is not elected any more");
+                tracing::info!(why = %crate::recover::tell(&error), "this server is no longer elected");
                 *locked(&shared.waiting) = None;
                 let _ = store.lease_revoke(lease).await;
             }
             Ok(None) => wait_for_vacancy(&shared, &store).await,
             Err(error) => {
-                tracing::debug!(error = %error, "no election is possible now");
+                tracing::debug!(error = %error, "cannot hold an election now");
                 tokio::time::sleep(shared.options.look_every).await;
             }
         }
@@ -122,7 +124,7 @@ impl Term {
                 Err(error @ StoreError::LeaseNotFound(_)) => return error.into(),
                 Err(error) if self.is_over() => return error.into(),
                 Err(error) => {
-                    tracing::debug!(error = %error, "the election is renewed again soon");
+                    tracing::debug!(error = %error, "cannot renew the election; retrying soon");
                 }
             }
         }
@@ -141,20 +143,21 @@ impl Term {
 }
 
 async fn look_after(shared: &Shared, store: &EtcdStore, term: &Term) -> TurnError {
-    let mut failing = Failing::new();
+    let mut failing = FailingSince::new();
     let mut sights = shared.sights.clone();
     loop {
         let busy = match turn(shared, store, &mut failing, term).await {
             Ok(busy) => busy,
             Err(TurnError::NotElected) => return TurnError::NotElected,
             Err(error) => {
-                tracing::debug!(why = %crate::recover::tell(&error), "the datastores are looked at again soon");
+                tracing::debug!(why = %crate::recover::tell(&error), "cannot check the datastores; retrying soon");
                 false
             }
         };
-        let wait = match busy {
-            true => SOON,
-            false => shared.options.look_every.min(term.ttl / 4),
+        let wait = if busy {
+            SOON
+        } else {
+            shared.options.look_every.min(term.ttl / 4)
         };
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
@@ -167,7 +170,7 @@ async fn look_after(shared: &Shared, store: &EtcdStore, term: &Term) -> TurnErro
 async fn turn(
     shared: &Shared,
     store: &EtcdStore,
-    failing: &mut Failing,
+    failing: &mut FailingSince,
     term: &Term,
 ) -> Result<bool, TurnError> {
     let documents = Documents::read(store).await?;
@@ -182,15 +185,15 @@ async fn turn(
         return Ok(true);
     }
     match next {
-        Next::Wait(waiting) => {
+        NextStep::Wait(waiting) => {
             note_waiting(shared, store, &waiting).await?;
-            Ok(matches!(waiting, Waiting::Starting(_)))
+            Ok(matches!(waiting, WaitReason::Starting(_)))
         }
-        Next::Store(plan) => {
+        NextStep::Store(plan) => {
             store_plan(shared, store, &documents, &plan).await?;
             Ok(true)
         }
-        Next::Act(action) => {
+        NextStep::Act(action) => {
             if perform(shared, store, &documents, &look, &action).await? {
                 announce(shared, store, describe(&action, &look)).await?;
             }
@@ -214,7 +217,7 @@ async fn publish(
     shared: &Shared,
     store: &EtcdStore,
     documents: &Documents,
-    look: &Look,
+    look: &Inspection,
 ) -> Result<(), TurnError> {
     if documents.datastores == look.records {
         return Ok(());
@@ -227,47 +230,59 @@ async fn store_plan(
     shared: &Shared,
     store: &EtcdStore,
     documents: &Documents,
-    plan: &Plan,
+    plan: &DatastorePlan,
 ) -> Result<(), TurnError> {
     let change = Transaction::new()
         .when_unchanged(keys::PLAN, documents.plan_entry.as_ref())
         .put(keys::PLAN, encode(plan));
-    match commit(shared, store, change).await? {
-        true => announce(shared, store, tell_plan(plan, documents)).await,
-        false => Ok(()),
+    if commit(shared, store, change).await? {
+        announce(shared, store, tell_plan(plan, documents)).await
+    } else {
+        Ok(())
     }
 }
 
-fn tell_plan(plan: &Plan, documents: &Documents) -> String {
-    let etcd = |change: &Change| {
+/// Describes the reason for a change.
+fn describe_reason(reason: ChangeReason) -> &'static str {
+    match reason {
+        ChangeReason::Dead => "its server is dead",
+        ChangeReason::Drain => "its server is drained",
+        ChangeReason::Grow => "more datastores are needed",
+        ChangeReason::Upgrade => "another version of etcd is installed",
+    }
+}
+
+fn tell_plan(plan: &DatastorePlan, documents: &Documents) -> String {
+    let etcd = |change: &DatastoreChange| {
         let program = change.program.as_ref();
         program.map_or_else(String::new, |program| format!("etcd {}", program.version()))
     };
     match (&plan.current, &documents.plan.current) {
-        (Some(change), _) if change.reason == Reason::Upgrade => format!(
-            "decided: the datastore of `{}` starts anew, with {}",
+        (Some(change), _) if change.reason == ChangeReason::Upgrade => format!(
+            "planned: restart the datastore of {} with {}",
             change.into,
             etcd(change)
         ),
         (Some(change), _) => {
             let out = change.out.as_ref();
-            let out = out.map_or_else(String::new, |out| format!(" in place of `{}`", out.name));
+            let out = out.map_or_else(String::new, |out| format!(" in place of {}", out.name));
             format!(
-                "decided: `{}` becomes a datastore{out} ({:?})",
-                change.into, change.reason
+                "planned: {} becomes a datastore{out} ({})",
+                change.into,
+                describe_reason(change.reason)
             )
         }
         (None, Some(change)) if plan.refused.len() > documents.plan.refused.len() => format!(
-            "given up: the datastore of `{}` did not come back with {}; no other one is started with it",
+            "abandoned: the datastore of {} did not start with {}; the others keep their version",
             change.into,
             etcd(change)
         ),
         (None, Some(change))
-            if change.reason == Reason::Upgrade
+            if change.reason == ChangeReason::Upgrade
                 && plan.ended.len() > documents.plan.ended.len() =>
         {
             format!(
-                "done: the datastore of `{}` runs {}",
+                "done: the datastore of {} runs {}",
                 change.into,
                 etcd(change)
             )
@@ -275,7 +290,9 @@ fn tell_plan(plan: &Plan, documents: &Documents) -> String {
         (None, Some(_)) if plan.ended.len() > documents.plan.ended.len() => {
             "done: the datastores are complete".to_owned()
         }
-        (None, _) => "given up: the change is not needed, or nobody can take the role".to_owned(),
+        (None, _) => {
+            "abandoned: the change is no longer needed, or no server is eligible".to_owned()
+        }
     }
 }
 
@@ -283,7 +300,7 @@ async fn perform(
     shared: &Shared,
     store: &EtcdStore,
     documents: &Documents,
-    look: &Look,
+    look: &Inspection,
     action: &Action,
 ) -> Result<bool, TurnError> {
     let admin = shared.admin();
@@ -306,7 +323,7 @@ async fn perform(
             let initial_cluster =
                 names.filter_map(|one| Some((one.name.clone()?, one.peer_url.clone())));
             let epoch = *shared.epoch.borrow();
-            let order = Order {
+            let order = DatastoreOrder {
                 generation: uuid::Uuid::new_v4().to_string(),
                 id: Some(*id),
                 epoch,
@@ -320,7 +337,7 @@ async fn perform(
         }
         Action::Restart { server, number } => {
             if let Some(order) = documents.orders.get(server) {
-                let order = Order {
+                let order = DatastoreOrder {
                     restart: *number,
                     ..order.clone()
                 };
@@ -336,34 +353,34 @@ async fn perform(
     Ok(true)
 }
 
-fn describe(action: &Action, look: &Look) -> String {
+fn describe(action: &Action, look: &Inspection) -> String {
     let name = |id: &u64| {
         let known = look.records.iter().find(|one| one.id == *id);
         known
             .and_then(|one| one.name.as_ref())
-            .map_or_else(|| format!("{id:x}"), |name| format!("`{name}`"))
+            .map_or_else(|| format!("{id:x}"), ToString::to_string)
     };
     match action {
-        Action::Remove { id } => format!("{} was taken off the list of datastores", name(id)),
-        Action::Promote { id } => format!("{} has caught up, and has a vote now", name(id)),
-        Action::AddLearner { server } => format!("`{server}` is on the list, without a vote yet"),
-        Action::Start { server, .. } => format!("`{server}` was told to start its datastore"),
+        Action::Remove { id } => format!("{} removed from the datastores", name(id)),
+        Action::Promote { id } => format!("{} caught up and became a voter", name(id)),
+        Action::AddLearner { server } => format!("{server} joined as a learner"),
+        Action::Start { server, .. } => format!("{server}: datastore start requested"),
         Action::Restart { server, .. } => {
-            format!("`{server}` was told to start its datastore anew")
+            format!("{server}: datastore restart requested")
         }
-        Action::Retire { server } => format!("`{server}` was told to keep no data any more"),
+        Action::Retire { server } => format!("{server}: datastore removed"),
     }
 }
 
 async fn note_waiting(
     shared: &Shared,
     store: &EtcdStore,
-    waiting: &Waiting,
+    waiting: &WaitReason,
 ) -> Result<(), TurnError> {
     // A condition that clears within a moment is not worth a log line.
     let passing = matches!(
         waiting,
-        Waiting::Content | Waiting::Pause | Waiting::Starting(_)
+        WaitReason::Content | WaitReason::Pause | WaitReason::Starting(_)
     );
     let text = (!passing).then(|| waiting.to_string());
     let changed = {
@@ -373,7 +390,7 @@ async fn note_waiting(
         changed
     };
     match text {
-        Some(text) if changed => announce(shared, store, format!("waits: {text}")).await,
+        Some(text) if changed => announce(shared, store, format!("waiting: {text}")).await,
         _ => Ok(()),
     }
 }

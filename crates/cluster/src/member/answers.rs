@@ -8,56 +8,61 @@ use tokio::sync::mpsc;
 
 use super::{Member, Shared, locked, view};
 use crate::recover;
-use crate::transport::{Answer, Answerer, DatastoreReport, Question};
+use crate::transport::{AnswerHandler, DatastoreReport, PeerAnswer, PeerQuestion};
 
 /// Creates the answerer. It holds a weak reference, because the listener must not
 /// keep the member alive.
-pub(super) fn answerer(shared: &Arc<Shared>) -> Answerer {
+pub(super) fn answerer(shared: &Arc<Shared>) -> AnswerHandler {
     let weak = Arc::downgrade(shared);
     Arc::new(move |from, epoch, question| {
         let weak = weak.clone();
         async move {
             match weak.upgrade() {
                 Some(shared) => answer(&shared, &from, epoch, question).await,
-                None => refuse("this member is about to end"),
+                None => refuse("this member is shutting down"),
             }
         }
         .boxed()
     })
 }
 
-fn refuse(why: impl Into<String>) -> Answer {
-    Answer::Refused { why: why.into() }
+fn refuse(why: impl Into<String>) -> PeerAnswer {
+    PeerAnswer::Refused { why: why.into() }
 }
 
-async fn answer(shared: &Arc<Shared>, from: &NodeName, epoch: u64, question: Question) -> Answer {
+async fn answer(
+    shared: &Arc<Shared>,
+    from: &NodeName,
+    epoch: u64,
+    question: PeerQuestion,
+) -> PeerAnswer {
     match question {
-        Question::Datastore => Answer::Datastore(report(shared).await),
-        Question::Sight => Answer::Sight(
+        PeerQuestion::Datastore => PeerAnswer::Datastore(report(shared).await),
+        PeerQuestion::Sight => PeerAnswer::Sight(
             Member {
                 shared: Arc::clone(shared),
             }
             .sight(),
         ),
-        Question::Recover { epoch } => {
-            tracing::warn!(%from, epoch, "asked to start anew, alone, from what is here");
+        PeerQuestion::Recover { epoch } => {
+            tracing::warn!(%from, epoch, "recovery requested: restarting with this server's data");
             match begin_epoch(shared, epoch).await {
                 Ok(endpoint) => {
                     shared.begin_anew("the cluster was recovered from this server");
-                    Answer::Done {
+                    PeerAnswer::Done {
                         endpoint: Some(endpoint),
                     }
                 }
                 Err(why) => refuse(why),
             }
         }
-        Question::Fence {
+        PeerQuestion::Fence {
             epoch: newer,
             endpoints,
         } => {
             let _ = epoch;
             match fence(shared, newer, endpoints) {
-                Ok(()) => Answer::Done { endpoint: None },
+                Ok(()) => PeerAnswer::Done { endpoint: None },
                 Err(why) => refuse(why),
             }
         }
@@ -109,10 +114,10 @@ fn last_voters(shared: &Shared) -> Vec<String> {
 async fn begin_epoch(shared: &Arc<Shared>, epoch: u64) -> Result<String, String> {
     let own = *shared.epoch.borrow();
     if epoch <= own {
-        return Err(format!("this member lives in epoch {own} already"));
+        return Err(format!("this member is already in epoch {own}"));
     }
     if shared.orders.borrow().is_none() {
-        return Err("this server keeps no data".to_owned());
+        return Err("this server stores no data".to_owned());
     }
     let admin = shared.admin();
     let own = locked(&shared.view).clone();
@@ -134,7 +139,7 @@ async fn begin_epoch(shared: &Arc<Shared>, epoch: u64) -> Result<String, String>
 fn fence(shared: &Shared, epoch: u64, endpoints: Vec<String>) -> Result<(), String> {
     let own = *shared.epoch.borrow();
     if epoch <= own {
-        return Err(format!("this member lives in epoch {own} already"));
+        return Err(format!("this member is already in epoch {own}"));
     }
     let fenced = || -> Result<(), crate::directory::DirectoryError> {
         let mut counters = shared.directory.counters()?;
@@ -160,7 +165,7 @@ pub(super) async fn heed_epochs(shared: &Shared, mut epochs: mpsc::Receiver<u64>
         if epoch > *shared.epoch.borrow()
             && let Err(why) = fence(shared, epoch, Vec::new())
         {
-            tracing::error!(why, epoch, "the data of the past cannot be put aside");
+            tracing::error!(why, epoch, "cannot set aside old data");
         }
     }
 }

@@ -11,18 +11,18 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::Shared;
-use crate::datastore::{ClusterState, Order};
-use crate::failover::{Plan, Programs};
+use crate::datastore::{ClusterState, DatastoreOrder};
+use crate::failover::{DatastorePlan, Programs};
 
 /// Everything under `cluster/`, read at once.
 #[derive(Default)]
 pub(super) struct Documents {
     pub(super) settings: Option<ClusterSettings>,
     pub(super) members: Vec<MemberRecord>,
-    pub(super) orders: BTreeMap<NodeName, Order>,
+    pub(super) orders: BTreeMap<NodeName, DatastoreOrder>,
     order_entries: BTreeMap<NodeName, KeyValue>,
     pub(super) programs: BTreeMap<NodeName, Programs>,
-    pub(super) plan: Plan,
+    pub(super) plan: DatastorePlan,
     pub(super) plan_entry: Option<KeyValue>,
     pub(super) datastores: Vec<DatastoreRecord>,
     pub(super) events: Vec<ClusterEvent>,
@@ -38,7 +38,7 @@ pub(super) fn encode(value: &impl Serialize) -> Vec<u8> {
 fn decode<T: DeserializeOwned>(entry: &KeyValue) -> Option<T> {
     serde_json::from_slice(&entry.value)
         .inspect_err(
-            |error| tracing::error!(key = entry.key, error = %error, "a document cannot be read"),
+            |error| tracing::error!(key = entry.key, error = %error, "cannot read a document"),
         )
         .ok()
 }
@@ -99,7 +99,11 @@ impl Documents {
     }
 
     /// Changes a server's order, on condition that the order is still the one read here.
-    pub(super) fn with_order(&self, server: &NodeName, order: Option<&Order>) -> Transaction {
+    pub(super) fn with_order(
+        &self,
+        server: &NodeName,
+        order: Option<&DatastoreOrder>,
+    ) -> Transaction {
         let key = keys::order(server);
         let transaction = Transaction::new().when_unchanged(&key, self.order_entries.get(server));
         match order {
@@ -188,7 +192,7 @@ async fn write_first_order(
     shared: &Shared,
     store: &dyn Store,
     documents: &Documents,
-    order: Order,
+    order: DatastoreOrder,
 ) -> Result<(), StoreError> {
     let newest = documents.orders.values().map(|order| order.epoch).max();
     if newest.is_some_and(|newest| newest >= order.epoch) {
@@ -201,7 +205,7 @@ async fn write_first_order(
         .iter()
         .find(|member| member.peer_url == own.peer_url)
         .map(|member| member.id);
-    let order = Order { id, ..order };
+    let order = DatastoreOrder { id, ..order };
     let mut transaction = Transaction::new().delete(keys::PLAN);
     for name in documents.orders.keys().filter(|name| **name != own.name) {
         transaction = transaction.delete(keys::order(name));
@@ -233,7 +237,7 @@ mod tests {
 
     fn with_order_of(epoch: u64) -> Documents {
         let server = name("s1");
-        let order = Order::first("test", epoch, &server, "https://s1:1", "a".to_owned());
+        let order = DatastoreOrder::first("test", epoch, &server, "https://s1:1", "a".to_owned());
         let mut documents = Documents::default();
         documents.note(KeyValue {
             key: keys::order(&server),
@@ -247,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_there_of_an_earlier_epoch_is_of_the_past() {
+    fn documents_of_an_earlier_epoch_are_ignored() {
         assert!(!Documents::default().are_of(1), "nobody has said anything");
         assert!(with_order_of(1).are_of(1));
         assert!(

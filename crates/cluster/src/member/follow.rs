@@ -9,7 +9,7 @@ use bunraku_wire::api::cluster::keys;
 
 use super::documents::{self, Documents};
 use super::{Datastores, Shared, locked};
-use crate::datastore::Order;
+use crate::datastore::DatastoreOrder;
 
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -17,7 +17,7 @@ pub(super) async fn run(shared: Arc<Shared>, store: EtcdStore) {
     let mut said = false;
     while let Err(error) = documents::introduce_itself(&shared, &store).await {
         if !std::mem::replace(&mut said, true) {
-            tracing::warn!(error = %error, "this member could not introduce itself; trying on");
+            tracing::warn!(error = %error, "cannot register this member; retrying");
         }
         tokio::time::sleep(PAUSE).await;
     }
@@ -31,7 +31,7 @@ pub(super) async fn run(shared: Arc<Shared>, store: EtcdStore) {
         match heard {
             Ok(documents) => settle(&shared, &store, documents).await,
             Err(error) => {
-                tracing::warn!(error = %error, "what the members agreed on cannot be read now");
+                tracing::warn!(error = %error, "cannot read the shared state of the members");
                 tokio::time::sleep(PAUSE).await;
             }
         }
@@ -72,9 +72,7 @@ async fn apply(shared: &Shared, store: &EtcdStore, documents: &Documents) -> boo
             }
         }
         (None, Some(_)) if has_a_vote(shared, documents).await => {
-            tracing::warn!(
-                "no order says so, but this server's datastore has a vote: its data stays"
-            );
+            tracing::warn!("this server's datastore is a voter without an order; keeping its data");
             return false;
         }
         (None, Some(_)) => take_up(shared, None),
@@ -101,7 +99,7 @@ async fn has_a_vote(shared: &Shared, documents: &Documents) -> bool {
 /// Returns false for a datastore that ran before and whose data is missing. It has
 /// lost its memory and would break its promises to the others. It stays down and is
 /// replaced.
-async fn may_start(shared: &Shared, documents: &Documents, order: &Order) -> bool {
+async fn may_start(shared: &Shared, documents: &Documents, order: &DatastoreOrder) -> bool {
     if crate::datastore::has_data(&shared.directory, order) {
         return true;
     }
@@ -114,23 +112,20 @@ async fn may_start(shared: &Shared, documents: &Documents, order: &Order) -> boo
     };
     let forgot = order.id.is_some_and(ran_before);
     if forgot {
-        tracing::error!("the data of this server's datastore is gone: it is not started without");
+        tracing::error!("the data of this server's datastore is missing; not starting it");
     }
     !forgot
 }
 
-fn take_up(shared: &Shared, order: Option<&Order>) {
+fn take_up(shared: &Shared, order: Option<&DatastoreOrder>) {
     // Disk first: after a crash, this server must not run what it was ordered to end.
     if let Err(error) = shared.directory.keep_order(order) {
-        tracing::error!(error = %error, "an order cannot be written down; it is not followed");
+        tracing::error!(error = %error, "cannot store an order; not executing it");
         return;
     }
     match order {
-        Some(order) => tracing::info!(
-            generation = order.generation,
-            "this server was told to keep data"
-        ),
-        None => tracing::info!("this server was told to keep no data any more"),
+        Some(order) => tracing::info!(generation = order.generation, "ordered to run a datastore"),
+        None => tracing::info!("ordered to remove the datastore"),
     }
     shared.orders.send_replace(order.cloned());
 }
@@ -151,12 +146,12 @@ async fn remember(shared: &Shared, store: &EtcdStore, documents: &Documents) {
     };
     let Some(known) = fresh else { return };
     if let Err(error) = shared.directory.keep_known(&known) {
-        tracing::error!(error = %error, "where the others are cannot be written down");
+        tracing::error!(error = %error, "cannot store the addresses of the other members");
     }
     if shared.endpoints() != before {
         tracing::info!(endpoints = ?shared.endpoints(), "the datastores changed");
         if let Err(error) = store.reconfigure(&shared.store_options()).await {
-            tracing::error!(error = %error, "the store goes on with the datastores of before");
+            tracing::error!(error = %error, "the store keeps using the previous datastores");
         }
     }
 }

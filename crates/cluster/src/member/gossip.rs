@@ -11,8 +11,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::{Shared, now};
-use crate::membership::{MemberIdentity, MemberSight, Swim, SwimState};
-use crate::transport::{Incoming, Senders};
+use crate::membership::{MemberIdentity, PeerView, Swim, SwimState};
+use crate::transport::{IncomingMessage, Senders};
 
 /// The interval at which members that are dead or unknown are contacted.
 const INTRODUCE: Duration = Duration::from_secs(2);
@@ -21,7 +21,7 @@ const FAREWELL: Duration = Duration::from_millis(300);
 
 /// The last known state of another member.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Sighting {
+pub(super) struct PeerState {
     pub(super) state: MemberState,
     /// On the monotonic clock; [`time_of`] converts it for people.
     pub(super) since: Instant,
@@ -30,13 +30,13 @@ pub(super) struct Sighting {
 
 /// The states of the other members as this member knows them.
 #[derive(Clone, Debug)]
-pub(super) struct Sights {
+pub(super) struct PeerStates {
     pub(super) begun: Instant,
     pub(super) health_score: u32,
-    pub(super) members: BTreeMap<NodeName, Sighting>,
+    pub(super) members: BTreeMap<NodeName, PeerState>,
 }
 
-impl Sights {
+impl PeerStates {
     pub(super) fn new() -> Self {
         Self {
             begun: Instant::now(),
@@ -56,17 +56,17 @@ pub(super) struct Driver {
     shared: Arc<Shared>,
     swim: Swim,
     begun: Instant,
-    inbox: mpsc::Receiver<Incoming>,
+    inbox: mpsc::Receiver<IncomingMessage>,
     senders: Senders,
-    sights: watch::Sender<Sights>,
+    sights: watch::Sender<PeerStates>,
 }
 
 impl Driver {
     pub(super) fn new(
         shared: Arc<Shared>,
         identity: MemberIdentity,
-        inbox: mpsc::Receiver<Incoming>,
-        sights: watch::Sender<Sights>,
+        inbox: mpsc::Receiver<IncomingMessage>,
+        sights: watch::Sender<PeerStates>,
     ) -> Self {
         let (seed, _) = uuid::Uuid::new_v4().as_u64_pair();
         let swim = Swim::new(identity, &shared.options.swim, seed);
@@ -103,7 +103,7 @@ impl Driver {
         }
     }
 
-    fn take(&mut self, message: &Incoming) {
+    fn take(&mut self, message: &IncomingMessage) {
         self.swim
             .receive(&message.from, &message.data, self.begun.elapsed());
     }
@@ -133,7 +133,7 @@ impl Driver {
             let to = &message.to;
             self.senders.send(&to.name, &to.address, message.data);
         }
-        let seen = |sight: &MemberSight| Sighting {
+        let seen = |sight: &PeerView| PeerState {
             state: match sight.state {
                 SwimState::Alive => MemberState::Alive,
                 SwimState::Suspect => MemberState::Suspect,
@@ -150,7 +150,7 @@ impl Driver {
             .collect();
         let score = self.swim.health_score();
         self.sights.send_if_modified(|sights| {
-            let same = |one: &Sighting, other: &Sighting| {
+            let same = |one: &PeerState, other: &PeerState| {
                 one.state == other.state && one.said_by == other.said_by
             };
             let unchanged = sights.members.len() == fresh.len()
@@ -179,7 +179,7 @@ impl Driver {
     }
 }
 
-fn tell(before: &BTreeMap<NodeName, Sighting>, after: &BTreeMap<NodeName, Sighting>) {
+fn tell(before: &BTreeMap<NodeName, PeerState>, after: &BTreeMap<NodeName, PeerState>) {
     for (name, seen) in after {
         let known = before.get(name).map(|known| known.state);
         if known != Some(seen.state) {

@@ -9,23 +9,23 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::documents::Documents;
-use super::gossip::{Sights, time_of};
+use super::gossip::{PeerStates, time_of};
 use super::{Shared, now};
-use crate::datastore::{AdminError, ListedMember, Standing};
-use crate::failover::{Datastore, Liveness, Seen, Server};
+use crate::datastore::{AdminError, DatastoreStatus, ListedMember};
+use crate::failover::{Datastore, FailoverInput, Liveness, Server};
 
 /// A datastore that takes longer to report its status is not healthy.
 const LONGEST_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The status that each datastore reported, by its address; `None` if it did not answer.
-type Answers = BTreeMap<String, Option<Standing>>;
+type Answers = BTreeMap<String, Option<DatastoreStatus>>;
 
 /// The time since when each datastore fails, as this server saw it. The clock is
 /// monotonic: changing the time of day must not change the duration.
-pub(super) type Failing = BTreeMap<u64, Instant>;
+pub(super) type FailingSince = BTreeMap<u64, Instant>;
 
-pub(super) struct Look {
-    pub(super) seen: Seen,
+pub(super) struct Inspection {
+    pub(super) seen: FailoverInput,
     pub(super) records: Vec<DatastoreRecord>,
 }
 
@@ -39,20 +39,21 @@ fn patience(shared: &Shared) -> Duration {
 pub(super) async fn look(
     shared: &Shared,
     documents: &Documents,
-    failing: &mut Failing,
-) -> Result<Look, AdminError> {
+    failing: &mut FailingSince,
+) -> Result<Inspection, AdminError> {
     let admin = shared.admin();
     let ask = async |url: String| {
         let standing = tokio::time::timeout(patience(shared), admin.standing(&url)).await;
         (url, standing.ok().and_then(Result::ok))
     };
-    let known: BTreeSet<String> = match documents.datastores.is_empty() {
-        true => shared.endpoints().into_iter().collect(),
-        false => documents
+    let known: BTreeSet<String> = if documents.datastores.is_empty() {
+        shared.endpoints().into_iter().collect()
+    } else {
+        documents
             .datastores
             .iter()
             .map(|one| one.client_url.clone())
-            .collect(),
+            .collect()
     };
     let answers: Answers = join_all(known.into_iter().map(&ask))
         .await
@@ -86,7 +87,7 @@ pub(super) async fn look(
     });
     let records = join_all(asked).await;
     remember_failing(&records, failing);
-    let seen = Seen {
+    let seen = FailoverInput {
         wanted: documents.settings.as_ref().map_or(1, |it| it.datastores),
         servers: documents
             .members
@@ -104,20 +105,20 @@ pub(super) async fn look(
             })
             .collect(),
     };
-    Ok(Look { seen, records })
+    Ok(Inspection { seen, records })
 }
 
 /// Returns the leading datastore, or one that has a leader.
 fn best(answers: &Answers) -> Result<&str, AdminError> {
     let led = answers.iter().filter_map(|(url, standing)| {
-        let standing = standing.filter(Standing::is_led)?;
+        let standing = standing.filter(DatastoreStatus::is_led)?;
         Some((standing.leads, url.as_str()))
     });
     let best = led.max_by_key(|(leads, _)| *leads);
     best.map(|(_, url)| url).ok_or(AdminError::Unavailable)
 }
 
-fn remember_failing(records: &[DatastoreRecord], failing: &mut Failing) {
+fn remember_failing(records: &[DatastoreRecord], failing: &mut FailingSince) {
     failing.retain(|id, _| {
         records
             .iter()
@@ -135,9 +136,10 @@ fn record_of<'a>(documents: &'a Documents, member: &ListedMember) -> Option<&'a 
 
 fn server(shared: &Shared, documents: &Documents, record: &MemberRecord) -> Server {
     let sights = shared.sights.borrow();
-    let (state, since) = match record.name == *shared.name() {
-        true => (Liveness::Alive, time_of(sights.begun)),
-        false => heard_of(&sights, record),
+    let (state, since) = if record.name == *shared.name() {
+        (Liveness::Alive, time_of(sights.begun))
+    } else {
+        heard_of(&sights, record)
     };
     Server {
         name: record.name.clone(),
@@ -163,7 +165,7 @@ fn server(shared: &Shared, documents: &Documents, record: &MemberRecord) -> Serv
 }
 
 /// Returns the state of another server, and since when.
-fn heard_of(sights: &Sights, record: &MemberRecord) -> (Liveness, Timestamp) {
+fn heard_of(sights: &PeerStates, record: &MemberRecord) -> (Liveness, Timestamp) {
     let Some(seen) = sights.members.get(&record.name) else {
         // Never heard of since this server started, or since the other one joined.
         let joined = record.joined.min(now());

@@ -25,7 +25,7 @@ use std::time::Duration;
 use bunraku_model::NodeName;
 use bunraku_store::etcd::{EtcdOptions, EtcdStore, EtcdTls};
 use bunraku_wire::api::cluster::{
-    AuthorityFiles, ClusterSight, ClusterWelcome, MemberRecord, MemberSeen, MemberState,
+    AuthorityFiles, ClusterView, ClusterWelcome, MemberRecord, MemberState, MemberView,
     RemovedMember,
 };
 use bunraku_wire::tls::TlsError;
@@ -35,8 +35,8 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::datastore::{Admin, DatastoreState, Inspector, Order, Program, View};
-use crate::directory::{Directory, DirectoryError, Known, Me};
+use crate::datastore::{Admin, DatastoreOrder, DatastoreState, Inspector, Program, View};
+use crate::directory::{Directory, DirectoryError, KnownPeers, LocalMember};
 use crate::failover::Limits;
 use crate::identity::{self, IdentityError, MemberTls};
 use crate::membership::SwimOptions;
@@ -101,11 +101,11 @@ pub enum MemberError {
     NotAMember,
     #[error("this server was removed from its cluster at {at} by `{by}`")]
     Removed { at: Timestamp, by: String },
-    #[error("what this member knows cannot be read")]
+    #[error("cannot read this member's state")]
     Directory(#[from] DirectoryError),
     #[error("this member has no certificate")]
     Identity(#[from] IdentityError),
-    #[error("TLS cannot be set up")]
+    #[error("cannot set up TLS")]
     Tls(#[from] TlsError),
     #[error(transparent)]
     Listen(#[from] ListenError),
@@ -120,7 +120,7 @@ pub struct Member {
 }
 
 struct Shared {
-    me: Me,
+    me: LocalMember,
     directory: Directory,
     options: MemberOptions,
     program: Program,
@@ -128,11 +128,11 @@ struct Shared {
     tls: Mutex<MemberTls>,
     server_tls: ReloadableServerTls,
     client_tls: ReloadableClientTls,
-    known: Mutex<Known>,
-    orders: watch::Sender<Option<Order>>,
+    known: Mutex<KnownPeers>,
+    orders: watch::Sender<Option<DatastoreOrder>>,
     state: watch::Receiver<DatastoreState>,
     epoch: watch::Sender<u64>,
-    sights: watch::Receiver<gossip::Sights>,
+    sights: watch::Receiver<gossip::PeerStates>,
     waiting: Mutex<Option<String>>,
     datastores: watch::Sender<Datastores>,
     /// Set once the store answers: it has to use new certificates.
@@ -189,7 +189,7 @@ impl Shared {
         }
     }
 
-    fn known(&self) -> Known {
+    fn known(&self) -> KnownPeers {
         locked(&self.known).clone()
     }
 
@@ -221,10 +221,10 @@ impl Shared {
     /// Ends this server's membership. The record of that holds for every later start.
     fn end_as_removed(&self, removed: &RemovedMember) {
         if let Err(error) = self.directory.keep_removed(removed) {
-            tracing::error!(error = %error, "that this server was removed cannot be written down");
+            tracing::error!(error = %error, "cannot record the removal of this server");
         }
         if let Err(error) = self.directory.keep_order(None) {
-            tracing::error!(error = %error, "an order cannot be written down");
+            tracing::error!(error = %error, "cannot store an order");
         }
         self.orders.send_replace(None);
         self.begin_anew("this server was removed from the cluster");
@@ -232,7 +232,7 @@ impl Shared {
 
     /// Requests an exit and restart: the state in memory is outdated.
     fn begin_anew(&self, why: &str) {
-        tracing::error!(why, "this server starts anew");
+        tracing::error!(why, "restarting this server");
         self.anew.send_replace(Some(why.to_owned()));
     }
 }
@@ -263,9 +263,10 @@ impl Member {
                 retry_for: Duration::from_secs(3),
                 ..self.shared.store_options()
             };
-            let connected = match begun.elapsed() < MAJORITY {
-                true => EtcdStore::connect(options).await,
-                false => EtcdStore::connect_even_to_one(options).await,
+            let connected = if begun.elapsed() < MAJORITY {
+                EtcdStore::connect(options).await
+            } else {
+                EtcdStore::connect_even_to_one(options).await
             };
             match connected {
                 Ok(store) => {
@@ -284,7 +285,7 @@ impl Member {
                 }
                 Err(error) if !said => {
                     said = true;
-                    tracing::warn!(error = %error, endpoints = ?self.shared.endpoints(), "waiting for a majority of the datastores; if it is gone for good, see `bunraku cluster recover`");
+                    tracing::warn!(error = %error, endpoints = ?self.shared.endpoints(), "waiting for a majority of the datastores; if it is lost for good, see `bunraku cluster recover`");
                 }
                 Err(_) => {}
             }
@@ -293,29 +294,29 @@ impl Member {
     }
 
     /// Returns this member's view of the others.
-    pub fn sight(&self) -> ClusterSight {
+    pub fn sight(&self) -> ClusterView {
         let sights = self.shared.sights.borrow().clone();
         let datastores = *self.shared.datastores.borrow();
-        let own = MemberSeen {
+        let own = MemberView {
             name: self.name().clone(),
             state: MemberState::Alive,
             since: gossip::time_of(sights.begun),
             said_by: self.name().clone(),
         };
         let known = self.shared.known();
-        let is_member = |seen: &MemberSeen| known.members.iter().any(|it| it.name == seen.name);
-        let seen = sights.members.into_iter().map(|(name, one)| MemberSeen {
+        let is_member = |seen: &MemberView| known.members.iter().any(|it| it.name == seen.name);
+        let seen = sights.members.into_iter().map(|(name, one)| MemberView {
             name,
             state: one.state,
             since: gossip::time_of(one.since),
             said_by: one.said_by,
         });
-        let mut members: Vec<MemberSeen> = seen.collect();
+        let mut members: Vec<MemberView> = seen.collect();
         // Removed members are left out.
         members.retain(is_member);
         members.push(own);
         members.sort_by(|one, other| one.name.cmp(&other.name));
-        ClusterSight {
+        ClusterView {
             seen_by: self.name().clone(),
             epoch: *self.shared.epoch.borrow(),
             health_score: sights.health_score,

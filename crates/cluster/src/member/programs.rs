@@ -34,7 +34,9 @@ pub(super) async fn run(shared: Arc<Shared>, store: EtcdStore) {
         let put = Transaction::new().put(keys::program(shared.name()), encode(&programs));
         match store.commit(put).await {
             Ok(_) => told = Some(programs),
-            Err(error) => tracing::debug!(error = %error, "which etcd runs here is told later"),
+            Err(error) => {
+                tracing::debug!(error = %error, "cannot report the version of etcd yet; retrying")
+            }
         }
     }
 }

@@ -26,7 +26,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
     loop {
         tick.tick().await;
         if let Err(error) = renew(&shared).await {
-            tracing::error!(why = %crate::recover::tell(&*error), "the member's certificate was not renewed; trying on");
+            tracing::error!(why = %crate::recover::tell(&*error), "cannot renew the member's certificate; retrying");
         }
         copy(&shared).await;
     }
@@ -75,9 +75,9 @@ async fn copy(shared: &Shared) {
     }
     let own = &shared.me.record.client_url;
     match snapshots.take(&shared.admin(), own, now()).await {
-        Ok(path) => tracing::info!(path = %path.display(), "a snapshot was taken and read back"),
+        Ok(path) => tracing::info!(path = %path.display(), "created and verified a snapshot"),
         Err(error) => {
-            tracing::error!(why = %crate::recover::tell(&error), "no snapshot was taken; trying on");
+            tracing::error!(why = %crate::recover::tell(&error), "cannot create a snapshot; retrying");
         }
     }
 }

@@ -15,8 +15,8 @@ use tokio_util::task::TaskTracker;
 use super::{
     Datastores, Member, MemberError, MemberOptions, ROOT, Shared, answers, gossip, now, renewal,
 };
-use crate::datastore::{DatastoreState, Inspector, Order, Program, Supervisor};
-use crate::directory::{Directory, Known, Me};
+use crate::datastore::{DatastoreOrder, DatastoreState, Inspector, Program, Supervisor};
+use crate::directory::{Directory, KnownPeers, LocalMember};
 use crate::identity::MemberTls;
 use crate::membership::MemberIdentity;
 use crate::transport::Listener;
@@ -33,17 +33,20 @@ fn host_of(address: &str) -> Result<(&str, u16), MemberError> {
     Ok((host, port.parse().map_err(|_| wrong())?))
 }
 
-fn program(options: &MemberOptions, me: &Me) -> Program {
-    Program {
-        etcd: options.etcd.clone(),
-        etcdctl: options.etcdctl.clone(),
-        name: me.record.name.clone(),
-        client_url: me.record.client_url.clone(),
-        peer_url: me.record.peer_url.clone(),
-        listen: options.listen,
-        heartbeat: options.etcd_heartbeat,
-        election: options.etcd_election,
-        flags: options.etcd_flags.clone(),
+impl MemberOptions {
+    /// Returns how etcd runs on this server.
+    pub fn program(&self, me: &LocalMember) -> Program {
+        Program {
+            etcd: self.etcd.clone(),
+            etcdctl: self.etcdctl.clone(),
+            name: me.record.name.clone(),
+            client_url: me.record.client_url.clone(),
+            peer_url: me.record.peer_url.clone(),
+            listen: self.listen,
+            heartbeat: self.etcd_heartbeat,
+            election: self.etcd_election,
+            flags: self.etcd_flags.clone(),
+        }
     }
 }
 
@@ -64,9 +67,9 @@ impl Member {
         let order = wanted_order(&directory, &me, &known, &tls).await?;
         let (orders, ordered) = watch::channel(order);
         let (state_sender, state) = watch::channel(DatastoreState::None);
-        let (sights_sender, sights) = watch::channel(gossip::Sights::new());
+        let (sights_sender, sights) = watch::channel(gossip::PeerStates::new());
         let shared = Arc::new(Shared {
-            program: program(&options, &me),
+            program: options.program(&me),
             inspector: Inspector::new(options.etcd.clone()),
             server_tls: ReloadableServerTls::new(&tls.server())?,
             client_tls: ReloadableClientTls::new(&tls.client())?,
@@ -106,7 +109,7 @@ async fn listen(
     shared: &Arc<Shared>,
     port: u16,
     life: u64,
-    sights: watch::Sender<gossip::Sights>,
+    sights: watch::Sender<gossip::PeerStates>,
 ) -> Result<(), MemberError> {
     let (incoming, inbox) = mpsc::channel(INBOX);
     let (epochs, newer) = mpsc::channel(16);
@@ -145,10 +148,10 @@ async fn listen(
 /// removed from the list.
 async fn wanted_order(
     directory: &Directory,
-    me: &Me,
-    known: &Known,
+    me: &LocalMember,
+    known: &KnownPeers,
     tls: &MemberTls,
-) -> Result<Option<Order>, MemberError> {
+) -> Result<Option<DatastoreOrder>, MemberError> {
     let Some(local) = directory.order()? else {
         return Ok(None);
     };
@@ -172,13 +175,14 @@ async fn wanted_order(
     let Ok(Some(answer)) = tokio::time::timeout(ASK, asking).await else {
         return Ok(Some(local));
     };
-    let current = answer.and_then(|entry| serde_json::from_slice::<Order>(&entry.value).ok());
+    let current =
+        answer.and_then(|entry| serde_json::from_slice::<DatastoreOrder>(&entry.value).ok());
     let still = current.is_some_and(|current| current.generation == local.generation);
     if still {
         return Ok(Some(local));
     }
     tracing::warn!(
-        "the datastore of this server was replaced while it was away; its data is put aside"
+        "the datastore of this server was replaced in its absence; setting aside its data"
     );
     directory.keep_order(None)?;
     Ok(None)

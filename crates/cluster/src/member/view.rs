@@ -9,7 +9,7 @@ use bunraku_store::etcd::EtcdStore;
 
 use super::{MAJORITY, Shared, locked};
 use crate::datastore::{self, View};
-use crate::transport::Progress;
+use crate::transport::DataProgress;
 
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -27,13 +27,13 @@ pub(super) async fn open(shared: &Shared) -> Option<View> {
         Ok(view) => {
             tracing::warn!(
                 at = view.url,
-                "no datastore answers: a copy of what this server has is read"
+                "no datastore answers; reading a copy of this server's data"
             );
             *locked(&shared.view) = Some(view.url.clone());
             Some(view)
         }
         Err(error) => {
-            tracing::warn!(why = %crate::recover::tell(&error), "what this server has cannot be read; trying on");
+            tracing::warn!(why = %crate::recover::tell(&error), "cannot read this server's data; retrying");
             None
         }
     }
@@ -64,22 +64,22 @@ pub(super) async fn keep(shared: Arc<Shared>, store: EtcdStore, mut view: Option
 
 async fn tell(shared: &Shared, store: &EtcdStore) {
     if let Err(error) = store.reconfigure(&shared.store_options()).await {
-        tracing::error!(error = %error, "the store was not told where a copy is, or that it is gone");
+        tracing::error!(error = %error, "cannot pass the location of the copy to the store");
     }
 }
 
 /// Returns the progress of the datastore itself, if it answers.
-pub(super) async fn own(shared: &Shared) -> Option<Progress> {
+pub(super) async fn own(shared: &Shared) -> Option<DataProgress> {
     let admin = shared.admin();
     let asked = admin.progress(&shared.me.record.client_url);
     tokio::time::timeout(OWN, asked).await.ok()?.ok()
 }
 
 /// Returns the progress of the view. It only leads itself, so it does not count as having a leader.
-pub(super) async fn progress(shared: &Shared) -> Option<Progress> {
+pub(super) async fn progress(shared: &Shared) -> Option<DataProgress> {
     let url = locked(&shared.view).clone()?;
     let progress = shared.admin().progress(&url).await.ok()?;
-    Some(Progress {
+    Some(DataProgress {
         has_leader: false,
         ..progress
     })

@@ -13,11 +13,11 @@ use super::MemberIdentity;
 /// The reason why bytes are not a valid message.
 #[derive(Debug, thiserror::Error)]
 pub enum CodecError {
-    #[error("the message is cut off")]
+    #[error("the message is incomplete")]
     CutOff,
-    #[error("there is no room for the message")]
+    #[error("the message is too large")]
     NoRoom,
-    #[error("the message is not JSON of the known form")]
+    #[error("the message is not valid")]
     Form(#[from] serde_json::Error),
 }
 

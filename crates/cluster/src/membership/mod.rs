@@ -14,4 +14,4 @@ mod swim;
 
 pub use codec::CodecError;
 pub use identity::MemberIdentity;
-pub use swim::{MemberSight, Outgoing, Swim, SwimOptions, SwimState};
+pub use swim::{OutgoingMessage, PeerView, Swim, SwimOptions, SwimState};

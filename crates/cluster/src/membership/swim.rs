@@ -67,9 +67,10 @@ impl SwimOptions {
     }
 
     fn health(&self) -> LocalHealth {
-        match self.guard {
-            true => LocalHealth::new(self.probe_timeout / 2),
-            false => LocalHealth::disabled(),
+        if self.guard {
+            LocalHealth::new(self.probe_timeout / 2)
+        } else {
+            LocalHealth::disabled()
         }
     }
 }
@@ -85,7 +86,7 @@ pub enum SwimState {
 
 /// The state of another member as this one knows it, since when, and from whom.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct MemberSight {
+pub struct PeerView {
     pub identity: MemberIdentity,
     pub state: SwimState,
     /// On the clock that [`Swim`] is driven with.
@@ -96,23 +97,23 @@ pub struct MemberSight {
 
 /// A message to send. Losing it does no harm.
 #[derive(Clone, Debug)]
-pub struct Outgoing {
+pub struct OutgoingMessage {
     pub to: MemberIdentity,
     pub data: Bytes,
 }
 
-type Waiting = BTreeMap<(Duration, u64), Timer<MemberIdentity>>;
+type TimerQueue = BTreeMap<(Duration, u64), Timer<MemberIdentity>>;
 
 /// One member's side of the protocol.
 pub struct Swim {
     foca: Foca<MemberIdentity, JsonCodec, StdRng, NoCustomBroadcast>,
     runtime: AccumulatingRuntime<MemberIdentity>,
-    timers: Waiting,
+    timers: TimerQueue,
     counter: u64,
     health: LocalHealth,
-    sights: BTreeMap<NodeName, MemberSight>,
+    sights: BTreeMap<NodeName, PeerView>,
     name: NodeName,
-    outgoing: Vec<Outgoing>,
+    outgoing: Vec<OutgoingMessage>,
 }
 
 impl Swim {
@@ -193,7 +194,7 @@ impl Swim {
         tracing::debug!(
             ?shift,
             score = self.health.score(),
-            "this member did not run for a while"
+            "this member was suspended for a while"
         );
         self.timers = std::mem::take(&mut self.timers)
             .into_iter()
@@ -202,16 +203,16 @@ impl Swim {
     }
 
     /// Returns the messages to send, in order.
-    pub fn take_outgoing(&mut self) -> Vec<Outgoing> {
+    pub fn take_outgoing(&mut self) -> Vec<OutgoingMessage> {
         std::mem::take(&mut self.outgoing)
     }
 
     /// Returns the states of all other members, by name.
-    pub fn sights(&self) -> impl Iterator<Item = &MemberSight> {
+    pub fn sights(&self) -> impl Iterator<Item = &PeerView> {
         self.sights.values()
     }
 
-    pub fn sight(&self, name: &NodeName) -> Option<&MemberSight> {
+    pub fn sight(&self, name: &NodeName) -> Option<&PeerView> {
         self.sights.get(name)
     }
 
@@ -248,7 +249,7 @@ impl Swim {
             self.timers.insert((now + after, self.counter), timer);
         }
         while let Some((to, data)) = self.runtime.to_send() {
-            self.outgoing.push(Outgoing { to, data });
+            self.outgoing.push(OutgoingMessage { to, data });
         }
         while self.runtime.to_notify().is_some() {}
         self.look(now, from);
@@ -267,7 +268,7 @@ impl Swim {
                 continue;
             }
             let same_state = known.filter(|known| known.state == state);
-            let sight = MemberSight {
+            let sight = PeerView {
                 identity: identity.clone(),
                 state,
                 since: same_state.map_or(now, |known| known.since),

@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::{Answer, Hello, Purpose, Question, frame};
+use super::{Hello, PeerAnswer, PeerQuestion, Purpose, frame};
 
 /// A member that takes longer to accept a connection is treated as away.
 const CONNECT: Duration = Duration::from_secs(2);
@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(4);
 
 /// The reason why a member did not answer.
 #[derive(Debug, thiserror::Error)]
-pub enum AskError {
+pub enum RequestError {
     #[error("`{name}` at {address} does not answer")]
     Away {
         name: NodeName,
@@ -85,25 +85,25 @@ pub async fn ask(
     dialer: &Dialer,
     name: &NodeName,
     address: &str,
-    question: &Question,
+    question: &PeerQuestion,
     patience: Duration,
-) -> Result<Answer, AskError> {
+) -> Result<PeerAnswer, RequestError> {
     let asking = async {
         let mut stream = dialer.open(name, address, Purpose::Question).await?;
         frame::write_json(&mut stream, question).await?;
-        frame::read_json::<Answer>(&mut stream).await
+        frame::read_json::<PeerAnswer>(&mut stream).await
     };
     let answered = match tokio::time::timeout(patience, asking).await {
         Ok(answered) => answered,
         Err(_) => Err(io::ErrorKind::TimedOut.into()),
     };
     match answered {
-        Ok(Answer::Refused { why }) => Err(AskError::Refused {
+        Ok(PeerAnswer::Refused { why }) => Err(RequestError::Refused {
             name: name.clone(),
             why,
         }),
         Ok(answer) => Ok(answer),
-        Err(source) => Err(AskError::Away {
+        Err(source) => Err(RequestError::Away {
             name: name.clone(),
             address: address.to_owned(),
             source,

@@ -32,7 +32,7 @@ pub(super) async fn read(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Op
     if length > LARGEST {
         return Err(io::Error::new(
             io::ErrorKind::InvalidData,
-            "a message is longer than any of ours",
+            "a message exceeds the maximum length",
         ));
     }
     let mut data = vec![0; length];

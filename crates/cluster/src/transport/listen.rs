@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use super::{Answer, Hello, Incoming, Purpose, Question, frame};
+use super::{Hello, IncomingMessage, PeerAnswer, PeerQuestion, Purpose, frame};
 
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// The idle limit. A member sends several messages per second.
@@ -21,8 +21,8 @@ const SILENCE: Duration = Duration::from_secs(60);
 const MOST: usize = 256;
 
 /// Answers questions. It receives the sender and the sender's epoch.
-pub type Answerer =
-    Arc<dyn Fn(NodeName, u64, Question) -> BoxFuture<'static, Answer> + Send + Sync>;
+pub type AnswerHandler =
+    Arc<dyn Fn(NodeName, u64, PeerQuestion) -> BoxFuture<'static, PeerAnswer> + Send + Sync>;
 
 /// The reason why messages from members cannot be received.
 #[derive(Debug, thiserror::Error)]
@@ -43,10 +43,10 @@ pub struct Listener {
 struct Shared {
     tls: ReloadableServerTls,
     cluster: String,
-    incoming: mpsc::Sender<Incoming>,
+    incoming: mpsc::Sender<IncomingMessage>,
     /// Receives every epoch that another member reports.
     epochs: mpsc::Sender<u64>,
-    answer: Answerer,
+    answer: AnswerHandler,
 }
 
 impl Listener {
@@ -54,9 +54,9 @@ impl Listener {
         address: SocketAddr,
         tls: ReloadableServerTls,
         cluster: String,
-        incoming: mpsc::Sender<Incoming>,
+        incoming: mpsc::Sender<IncomingMessage>,
         epochs: mpsc::Sender<u64>,
-        answer: Answerer,
+        answer: AnswerHandler,
     ) -> Result<Self, ListenError> {
         let listener = TcpListener::bind(address)
             .await
@@ -84,7 +84,7 @@ impl Listener {
             let stream = match accepted {
                 Ok((stream, _)) => stream,
                 Err(error) => {
-                    tracing::warn!(error = %error, "a member's connection could not be taken");
+                    tracing::warn!(error = %error, "cannot accept a member's connection");
                     tokio::time::sleep(Duration::from_millis(100)).await;
                     continue;
                 }
@@ -115,13 +115,13 @@ async fn serve(shared: &Shared, stream: TcpStream) -> io::Result<()> {
     let mut stream = shared.tls.accept(stream, HANDSHAKE).await?;
     let peer = PeerIdentity::of(&stream)
         .map_err(|error| refuse(&error.to_string()))?
-        .ok_or_else(|| refuse("the peer showed no certificate"))?;
+        .ok_or_else(|| refuse("the peer did not present a certificate"))?;
     if peer.role != Role::Server {
         return Err(refuse("the peer is not a server"));
     }
     let hello: Hello = tokio::time::timeout(HANDSHAKE, frame::read_json(&mut stream)).await??;
     if hello.cluster != shared.cluster {
-        tracing::warn!(peer = %peer.name, "a member of another cluster was turned away");
+        tracing::warn!(peer = %peer.name, "refused a member of another cluster");
         return Err(refuse("the peer is a member of another cluster"));
     }
     let _ = shared.epochs.try_send(hello.epoch);
@@ -137,7 +137,7 @@ async fn serve(shared: &Shared, stream: TcpStream) -> io::Result<()> {
             };
             // A message that does not fit is dropped, as a datagram would be.
             let from = peer.name.clone();
-            let _ = shared.incoming.try_send(Incoming { from, data });
+            let _ = shared.incoming.try_send(IncomingMessage { from, data });
         },
     }
 }

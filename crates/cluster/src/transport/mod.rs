@@ -2,7 +2,7 @@
 //!
 //! There is one connection per direction and pair. It stays open and behaves like
 //! datagrams: a message that cannot be sent soon is dropped, because SWIM repeats
-//! it and a late message is worthless. Questions ([`Question`]) have their own
+//! it and a late message is worthless. Questions ([`PeerQuestion`]) have their own
 //! connection.
 //!
 //! Rule: the certificate determines who is at the other end, and it must come
@@ -18,8 +18,8 @@ use bunraku_model::NodeName;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-pub use connect::{AskError, Dialer, ask};
-pub use listen::{Answerer, ListenError, Listener};
+pub use connect::{Dialer, RequestError, ask};
+pub use listen::{AnswerHandler, ListenError, Listener};
 pub use send::Senders;
 
 /// The first message on a connection.
@@ -39,7 +39,7 @@ enum Purpose {
 
 /// A SWIM message, and its sender according to the certificate.
 #[derive(Clone, Debug)]
-pub struct Incoming {
+pub struct IncomingMessage {
     pub from: NodeName,
     pub data: Bytes,
 }
@@ -47,7 +47,7 @@ pub struct Incoming {
 /// A question from one member to another.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Question {
+pub enum PeerQuestion {
     /// Asks for the state of the datastore.
     Datastore,
     /// Asks for the member's view of the cluster.
@@ -62,9 +62,9 @@ pub enum Question {
 /// The answer to a question.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Answer {
+pub enum PeerAnswer {
     Datastore(DatastoreReport),
-    Sight(bunraku_wire::api::cluster::ClusterSight),
+    Sight(bunraku_wire::api::cluster::ClusterView),
     Done { endpoint: Option<String> },
     Refused { why: String },
 }
@@ -78,7 +78,7 @@ pub struct DatastoreReport {
     pub ordered: bool,
     /// The progress of its data; `None` if it does not answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub progress: Option<Progress>,
+    pub progress: Option<DataProgress>,
     /// The voters, as far as it knows.
     pub voters: Vec<String>,
 }
@@ -92,7 +92,7 @@ pub struct DatastoreReport {
 /// datastore starts elections again and again, and its term grows while its data
 /// does not.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-pub struct Progress {
+pub struct DataProgress {
     pub revision: i64,
     pub raft_index: u64,
     pub raft_term: u64,

@@ -62,7 +62,7 @@ async fn deliver(
         let mut stream = match dialer.gossip(&name, &address).await {
             Ok(stream) => stream,
             Err(error) => {
-                tracing::debug!(%name, %address, error = %error, "a member cannot be reached");
+                tracing::debug!(%name, %address, error = %error, "cannot reach a member");
                 // The queued messages are outdated by now.
                 while queue.try_recv().is_ok() {}
                 tokio::time::sleep(PAUSE).await;

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_changes_are_told_once_with_all_their_nodes() {
+    fn equal_changes_are_shown_once_with_all_their_nodes() {
         let nodes = ["db-1", "web-10", "web-2"];
         let diffs = nodes.map(|node| {
             let (before, after) = (

@@ -6,7 +6,7 @@ mod text;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bunraku_model::catalog::{CatalogDiff, Difference, ResourceChange, Shown};
+use bunraku_model::catalog::{CatalogDiff, Difference, DisplayValue, ResourceChange};
 use bunraku_model::{Catalog, CatalogId, ContentId, EnvironmentName, NodeName, ReleaseNumber};
 use bunraku_store::SharedStore;
 use bunraku_store::blobs::{BlobError, SharedBlobs};
@@ -16,7 +16,7 @@ use group::Groups;
 use serde_json::Value;
 
 use crate::catalogs::{Catalogs, FileSource};
-use crate::compiles::Compiled;
+use crate::compiles::CompiledCatalog;
 use crate::releases::Releases;
 use crate::targets::StoredTarget;
 use bunraku_control::document;
@@ -183,7 +183,7 @@ impl CatalogDiffs {
             Some(node) => (keys::compiled(node), keys::target(node)),
             None => (keys::COMPILED.to_owned(), keys::TARGETS.to_owned()),
         };
-        let mut newest: BTreeMap<NodeName, Compiled> = BTreeMap::new();
+        let mut newest: BTreeMap<NodeName, CompiledCatalog> = BTreeMap::new();
         for entry in document::read_all(&*self.store, &compiled).await? {
             if let Some(node) = keys::parse_compiled(&entry.key) {
                 newest.insert(node, document::decode(&entry)?);
@@ -222,7 +222,7 @@ impl CatalogDiffs {
 
 fn summaries(
     node: &NodeName,
-    compiled: Option<&Compiled>,
+    compiled: Option<&CompiledCatalog>,
     target: Option<&StoredTarget>,
 ) -> Vec<CatalogSummary> {
     let is_newest = |target: &StoredTarget| {
@@ -235,9 +235,10 @@ fn summaries(
         code_id: target.target.code_id.clone(),
         compiled: None,
         resources: None,
-        state: match is_newest(target) {
-            true => CatalogState::Released,
-            false => CatalogState::Outdated,
+        state: if is_newest(target) {
+            CatalogState::Released
+        } else {
+            CatalogState::Outdated
         },
     });
     let newest = compiled.map(|compiled| CatalogSummary {
@@ -247,9 +248,10 @@ fn summaries(
         code_id: Some(compiled.code_id.clone()),
         compiled: Some(compiled.compiled_at),
         resources: Some(compiled.resources),
-        state: match target.is_some_and(is_newest) {
-            true => CatalogState::Released,
-            false => CatalogState::Held,
+        state: if target.is_some_and(is_newest) {
+            CatalogState::Released
+        } else {
+            CatalogState::Held
         },
     });
     match (released, newest) {
@@ -270,8 +272,10 @@ async fn small_file(path: &std::path::Path) -> Option<Vec<u8>> {
 
 /// Fills in the changed lines of a text that has several lines.
 fn fill_in(difference: &mut Difference) {
-    if let (Some(Shown::Value(Value::String(before))), Some(Shown::Value(Value::String(after)))) =
-        (&difference.before, &difference.after)
+    if let (
+        Some(DisplayValue::Value(Value::String(before))),
+        Some(DisplayValue::Value(Value::String(after))),
+    ) = (&difference.before, &difference.after)
         && before.lines().count().max(after.lines().count()) > WORTH_LINES
     {
         difference.text = text::unified(before.as_bytes(), after.as_bytes());
@@ -279,5 +283,5 @@ fn fill_in(difference: &mut Difference) {
 }
 
 fn content_error(error: BlobError) -> ServiceError {
-    ServiceError::content("content cannot be compared", error)
+    ServiceError::content("cannot compare content", error)
 }

@@ -13,13 +13,13 @@ use futures::{StreamExt, TryStreamExt, stream};
 
 use super::group::Groups;
 use super::{AT_ONCE, CatalogDiffs, NewFiles};
-use crate::compiles::{CompileFailure, Compiled, Compiles};
+use crate::compiles::{CompileFailure, CompiledCatalog, Compiles};
 use crate::environments::Environments;
 use bunraku_control::document;
 use bunraku_control::{ServiceError, keys};
 
 /// The result for one node.
-enum Compared {
+enum NodeComparison {
     Diff(CatalogDiff),
     Failed(String),
     /// The node has no catalog to compare with.
@@ -40,9 +40,10 @@ impl CatalogDiffs {
             None => None,
             Some(commit) => Some(environments.fetch_commit(environment, Some(commit)).await?),
         };
-        let nodes = match request.nodes.is_empty() {
-            false => request.nodes.clone(),
-            true => self.nodes_of(environment).await?,
+        let nodes = if request.nodes.is_empty() {
+            self.nodes_of(environment).await?
+        } else {
+            request.nodes.clone()
         };
         let (mut groups, mut failures) = (Groups::default(), BTreeMap::new());
         let mut fleet = FleetDiff {
@@ -60,12 +61,12 @@ impl CatalogDiffs {
             .buffer_unordered(AT_ONCE);
         while let Some((node, compared)) = compared.try_next().await? {
             match compared {
-                Compared::New => fleet.without_catalog.push(node),
-                Compared::Failed(message) => {
+                NodeComparison::New => fleet.without_catalog.push(node),
+                NodeComparison::Failed(message) => {
                     let nodes: &mut Vec<NodeName> = failures.entry(message).or_default();
                     nodes.push(node);
                 }
-                Compared::Diff(diff) => {
+                NodeComparison::Diff(diff) => {
                     fleet.compared += 1;
                     fleet.unchanged += usize::from(diff.is_empty());
                     groups.add(&node, diff);
@@ -91,27 +92,27 @@ impl CatalogDiffs {
         node: &NodeName,
         before: Option<&CodeId>,
         after: &CodeId,
-    ) -> Result<Compared, ServiceError> {
+    ) -> Result<NodeComparison, ServiceError> {
         let mut files = NewFiles::new();
         let old = match before {
             Some(code) => match compile(compiles, node, code, &mut files).await? {
                 Ok(catalog) => catalog,
-                Err(message) => return Ok(Compared::Failed(message)),
+                Err(message) => return Ok(NodeComparison::Failed(message)),
             },
             None => match self.newest(node).await? {
                 Some(catalog) => catalog,
-                None => return Ok(Compared::New),
+                None => return Ok(NodeComparison::New),
             },
         };
         Ok(match compile(compiles, node, after, &mut files).await? {
-            Ok(new) => Compared::Diff(self.compare(&old, &new, &files).await?),
-            Err(message) => Compared::Failed(message),
+            Ok(new) => NodeComparison::Diff(self.compare(&old, &new, &files).await?),
+            Err(message) => NodeComparison::Failed(message),
         })
     }
 
     async fn newest(&self, node: &NodeName) -> Result<Option<Catalog>, ServiceError> {
         let key = keys::compiled(node);
-        match document::read::<Compiled>(&*self.store, &key).await? {
+        match document::read::<CompiledCatalog>(&*self.store, &key).await? {
             None => Ok(None),
             Some(compiled) => Ok(Some(self.catalogs.get(compiled.document.catalog).await?)),
         }
@@ -121,7 +122,7 @@ impl CatalogDiffs {
     async fn nodes_of(&self, environment: &EnvironmentName) -> Result<Vec<NodeName>, ServiceError> {
         let mut nodes = Vec::new();
         for entry in document::read_all(&*self.store, keys::COMPILED).await? {
-            let compiled: Compiled = document::decode(&entry)?;
+            let compiled: CompiledCatalog = document::decode(&entry)?;
             if let Some(node) = keys::parse_compiled(&entry.key)
                 && compiled.environment == *environment
             {
@@ -146,9 +147,8 @@ async fn compile(
             Ok(Ok(proposed.catalog))
         }
         Err(failure @ CompileFailure::Problems(_)) => Ok(Err(failure.to_string())),
-        Err(failure @ CompileFailure::Temporary(_)) => Err(ServiceError::internal(
-            "a node cannot be compiled now",
-            failure,
-        )),
+        Err(failure @ CompileFailure::Temporary(_)) => {
+            Err(ServiceError::internal("cannot compile a node now", failure))
+        }
     }
 }

@@ -29,13 +29,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_that_differ_are_told_with_what_is_around_them() {
+    fn different_lines_are_shown_with_context() {
         let told = unified(b"a\nb\nc\nd\ne\nf\n", b"a\nb\nc\nd\nE\nf\n").expect("text");
         assert_eq!(told, "@@ -2,5 +2,5 @@\n b\n c\n d\n-e\n+E\n f\n");
     }
 
     #[test]
-    fn what_is_no_text_or_too_large_is_not_told() {
+    fn binary_or_oversized_content_is_not_shown() {
         assert_eq!(unified(b"a\0", b"b"), None);
         assert_eq!(unified(&[0xff], b"b"), None);
         assert_eq!(unified(&vec![b'a'; 300 << 10], b"b"), None);

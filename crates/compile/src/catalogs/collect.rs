@@ -1,12 +1,12 @@
 //! Removes catalogs that nothing holds, and never any other.
 
 use bunraku_model::CatalogId;
-use bunraku_store::{Range, StoreError, Transaction, TransactionOutcome};
+use bunraku_store::{Range, StoreError, Transaction, TransactionOutcome, settle};
 use futures::{StreamExt, TryStreamExt, stream};
 
 use super::record::{Record, State};
 use super::{CatalogError, Catalogs};
-use bunraku_control::document::{self, Stored};
+use bunraku_control::document::{self, Versioned};
 use bunraku_control::keys;
 
 /// Number of catalogs checked, and references removed, concurrently.
@@ -37,14 +37,12 @@ impl Catalogs {
                     continue;
                 };
                 let document = document::decode(&entry)?;
-                entries.push((id, Stored { document, entry }));
+                entries.push((id, Versioned { document, entry }));
             }
-            let judged: Vec<CollectedCatalogs> = stream::iter(entries)
+            let mut judged = stream::iter(entries)
                 .map(|(id, found)| self.judge(id, found))
-                .buffer_unordered(AT_ONCE)
-                .try_collect()
-                .await?;
-            for one in judged {
+                .buffer_unordered(AT_ONCE);
+            while let Some(one) = judged.try_next().await? {
                 collected.condemned += one.condemned;
                 collected.removed += one.removed;
             }
@@ -57,7 +55,7 @@ impl Catalogs {
     async fn judge(
         &self,
         id: CatalogId,
-        found: Stored<Record>,
+        found: Versioned<Record>,
     ) -> Result<CollectedCatalogs, CatalogError> {
         let mut collected = CollectedCatalogs::default();
         if let State::Removing { .. } = found.document.state {
@@ -88,7 +86,8 @@ impl Catalogs {
         };
         if let State::Removing { .. } = next.state {
             let document = next;
-            self.finish_removal(id, &Stored { document, entry }).await?;
+            self.finish_removal(id, &Versioned { document, entry })
+                .await?;
             collected.removed += 1;
         } else {
             collected.condemned += 1;
@@ -121,7 +120,7 @@ impl Catalogs {
     pub(super) async fn replace(
         &self,
         id: CatalogId,
-        found: &Stored<Record>,
+        found: &Versioned<Record>,
         next: &Record,
     ) -> Result<Option<bunraku_store::KeyValue>, CatalogError> {
         let key = keys::catalog(id);
@@ -146,7 +145,7 @@ impl Catalogs {
     pub(super) async fn finish_removal(
         &self,
         id: CatalogId,
-        found: &Stored<Record>,
+        found: &Versioned<Record>,
     ) -> Result<(), CatalogError> {
         let referrer = found.document.referrer(id);
         let contents: Vec<_> = found.document.contents().collect();
@@ -159,7 +158,7 @@ impl Catalogs {
         let transaction = Transaction::new()
             .when_unchanged(&key, Some(&found.entry))
             .delete(key);
-        self.store.commit(transaction).await?;
+        settle(&*self.store, transaction).await?;
         Ok(())
     }
 }

@@ -14,13 +14,13 @@ pub enum CatalogError {
     #[error("catalog {0} does not exist")]
     Missing(CatalogId),
 
-    #[error("the catalog has {size} bytes, and at most {limit} are kept")]
+    #[error("the catalog has {size} bytes, which exceeds the limit of {limit}")]
     TooLarge { size: u64, limit: u64 },
 
-    #[error("the catalog refers to {count} files, and at most {limit} are kept")]
+    #[error("the catalog refers to {count} files, which exceeds the limit of {limit}")]
     TooManyFiles { count: usize, limit: usize },
 
-    #[error("the catalog names content {0}, which came without its bytes")]
+    #[error("the catalog refers to content {0}, which is missing")]
     FileNotGiven(ContentId),
 
     #[error("cannot read {}", path.display())]
@@ -30,20 +30,20 @@ pub enum CatalogError {
         source: std::io::Error,
     },
 
-    #[error("catalog {id} cannot be read back")]
+    #[error("cannot read back catalog {id}")]
     Unreadable {
         id: CatalogId,
         #[source]
         source: CatalogReadError,
     },
 
-    #[error("the catalog's content cannot be kept")]
+    #[error("cannot store the catalog's content")]
     Blob(#[from] BlobError),
 
-    #[error("the catalog's record cannot be kept")]
+    #[error("cannot store the catalog's record")]
     Store(#[from] StoreError),
 
-    #[error("the catalog's record cannot be used")]
+    #[error("the catalog's record is invalid")]
     Record(#[source] Box<ServiceError>),
 }
 
@@ -67,13 +67,13 @@ impl From<CatalogError> for ServiceError {
                 what: "the catalog".to_owned(),
                 size,
                 limit,
-                hint: Some("`max_catalog_bytes` in the server's settings raises it".to_owned()),
+                hint: Some("raise `max_catalog_bytes` under [server.compile]".to_owned()),
             },
             CatalogError::Store(error) | CatalogError::Blob(BlobError::Store(error)) => {
                 Self::Store(error)
             }
             CatalogError::Record(error) => *error,
-            other => Self::internal("a catalog cannot be used", other),
+            other => Self::internal("cannot use a catalog", other),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Adds and removes holds on catalogs.
 
 use bunraku_model::CatalogId;
-use bunraku_store::{Compare, Transaction, TransactionOutcome};
+use bunraku_store::{Compare, Swap, Transaction, compare_and_swap, settle};
 
 use super::record::State;
 use super::{CatalogError, Catalogs};
@@ -40,19 +40,17 @@ impl Catalogs {
 
     /// Holds the catalog in a separate transaction.
     pub async fn hold(&self, id: CatalogId, holder: &str) -> Result<(), CatalogError> {
-        loop {
+        compare_and_swap(&*self.store, |_| async {
             let transaction = self.hold_in(Transaction::new(), id, holder).await?;
-            match self.store.commit(transaction).await? {
-                TransactionOutcome::Committed(_) => return Ok(()),
-                TransactionOutcome::Refused(_) => {}
-            }
-        }
+            Ok(Swap::Write(transaction, ()))
+        })
+        .await
     }
 
     /// Removes the hold in a separate transaction.
     pub async fn let_go(&self, id: CatalogId, holder: &str) -> Result<(), CatalogError> {
         let transaction = self.let_go_in(Transaction::new(), id, holder);
-        self.store.commit(transaction).await?;
+        settle(&*self.store, transaction).await?;
         Ok(())
     }
 

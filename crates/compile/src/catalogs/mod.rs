@@ -140,7 +140,7 @@ impl Catalogs {
     async fn stored(
         &self,
         id: CatalogId,
-    ) -> Result<Option<document::Stored<record::Record>>, CatalogError> {
+    ) -> Result<Option<document::Versioned<record::Record>>, CatalogError> {
         Ok(document::read(&*self.store, &keys::catalog(id)).await?)
     }
 }

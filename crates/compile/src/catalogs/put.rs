@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 
 use bunraku_model::{CatalogId, ContentId};
 use bunraku_store::blobs::{BlobError, Pin};
-use bunraku_store::{StoreError, Transaction, TransactionOutcome};
+use bunraku_store::{Settled, StoreError, Transaction, settle};
 use futures::{StreamExt, TryStreamExt, stream};
 use tokio::io::AsyncRead;
 use uuid::Uuid;
 
 use super::record::{Record, State};
 use super::{CatalogError, CatalogFile, Catalogs, FileSource, NewCatalog};
-use bunraku_control::document::{self, Stored};
+use bunraku_control::document::{self, Versioned};
 use bunraku_control::keys;
 
 /// Number of files written concurrently.
@@ -115,7 +115,7 @@ impl Catalogs {
         let transaction = Transaction::new()
             .when_unchanged(&key, None)
             .put(key, document::encode(&record));
-        self.store.commit(transaction).await?;
+        settle(&*self.store, transaction).await?;
         Ok(None)
     }
 
@@ -124,7 +124,7 @@ impl Catalogs {
     async fn fill(
         &self,
         id: CatalogId,
-        found: Stored<Record>,
+        found: Versioned<Record>,
         text: &[u8],
         files: &BTreeMap<ContentId, &CatalogFile>,
     ) -> Result<Option<ContentId>, CatalogError> {
@@ -145,13 +145,13 @@ impl Catalogs {
             .blobs
             .reference_in(transaction, content, &referrer)
             .await?;
-        let outcome = self.store.commit(transaction).await;
+        let outcome = settle(&*self.store, transaction).await;
         for pin in pins.into_iter().chain([written.pin]) {
             pin.release().await?;
         }
         match outcome? {
-            TransactionOutcome::Committed(_) => Ok(Some(content)),
-            TransactionOutcome::Refused(_) => {
+            Settled::Committed => Ok(Some(content)),
+            Settled::Refused(_) => {
                 self.take_back_if_gone(id, &found.document).await?;
                 Ok(None)
             }
@@ -209,7 +209,7 @@ impl Catalogs {
     async fn renew(
         &self,
         id: CatalogId,
-        found: &Stored<Record>,
+        found: &Versioned<Record>,
         content: ContentId,
         new: &NewCatalog,
         files: &BTreeMap<ContentId, &CatalogFile>,
@@ -240,11 +240,11 @@ impl Catalogs {
         if lost {
             // The damaged text may have had other lines: its replacement is different
             // content.
-            tracing::warn!(catalog = %id, node = %new.node, "the text of a catalog was damaged; it is written anew");
+            tracing::warn!(catalog = %id, node = %new.node, "the text of a catalog was corrupt; writing it again");
             let referrer = found.document.referrer(id);
             transaction = self.blobs.unreference_in(transaction, content, &referrer)?;
         }
-        let committed = self.store.commit(transaction).await?.is_committed();
+        let committed = settle(&*self.store, transaction).await?.is_committed();
         Ok((committed && !lost).then_some(content))
     }
 }

@@ -10,7 +10,9 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use tempfile::TempDir;
 
+use super::record::Record;
 use super::*;
+use bunraku_control::document::Versioned;
 
 struct Bench {
     catalogs: Catalogs,
@@ -20,6 +22,18 @@ struct Bench {
 }
 
 impl Bench {
+    /// Creates a bench with one stored catalog.
+    async fn with_catalog() -> (Self, CatalogId) {
+        let bench = Self::new(CatalogOptions::default()).await;
+        let (id, _) = bench.catalogs.put(&new(1, "text")).await.expect("kept");
+        (bench, id)
+    }
+
+    async fn stored(&self, id: CatalogId) -> Versioned<Record> {
+        let found = self.catalogs.stored(id).await;
+        found.expect("readable").expect("there")
+    }
+
     async fn new(options: CatalogOptions) -> Self {
         let directory = TempDir::new().expect("a directory");
         let path = directory.path().join("s");
@@ -127,8 +141,7 @@ async fn equal_catalogs_at_once_become_one() {
 
 #[tokio::test]
 async fn what_is_held_stays_and_what_is_let_go_goes_with_its_files() {
-    let bench = Bench::new(CatalogOptions::default()).await;
-    let (id, _) = bench.catalogs.put(&new(1, "text")).await.expect("kept");
+    let (bench, id) = Bench::with_catalog().await;
     bench
         .catalogs
         .hold(id, "compiled/web-1")
@@ -165,8 +178,7 @@ async fn what_is_held_stays_and_what_is_let_go_goes_with_its_files() {
 
 #[tokio::test]
 async fn a_hold_that_comes_after_the_sentence_takes_it_back() {
-    let bench = Bench::new(CatalogOptions::default()).await;
-    let (id, _) = bench.catalogs.put(&new(1, "text")).await.expect("kept");
+    let (bench, id) = Bench::with_catalog().await;
     assert_eq!(bench.collect().await.condemned, 1);
     bench
         .catalogs
@@ -180,8 +192,7 @@ async fn a_hold_that_comes_after_the_sentence_takes_it_back() {
 
 #[tokio::test]
 async fn a_hold_loses_when_the_catalog_was_removed_meanwhile() {
-    let bench = Bench::new(CatalogOptions::default()).await;
-    let (id, _) = bench.catalogs.put(&new(1, "text")).await.expect("kept");
+    let (bench, id) = Bench::with_catalog().await;
     let transaction = bench
         .catalogs
         .hold_in(Transaction::new(), id, "x")
@@ -195,7 +206,7 @@ async fn a_hold_loses_when_the_catalog_was_removed_meanwhile() {
 }
 
 #[tokio::test]
-async fn a_writer_that_died_leaves_nothing_for_ever_and_hinders_nobody() {
+async fn a_dead_writer_leaves_nothing_behind_and_blocks_no_other_writer() {
     let bench = Bench::new(CatalogOptions::default()).await;
     let new = new(1, "text");
     let (id, files) = (
@@ -208,12 +219,7 @@ async fn a_writer_that_died_leaves_nothing_for_ever_and_hinders_nobody() {
         .begin(id, &new, &files)
         .await
         .expect("a record");
-    let found = bench
-        .catalogs
-        .stored(id)
-        .await
-        .expect("readable")
-        .expect("there");
+    let found = bench.stored(id).await;
     let referrer = found.document.referrer(id);
     bench
         .catalogs
@@ -243,14 +249,8 @@ async fn a_writer_that_died_leaves_nothing_for_ever_and_hinders_nobody() {
 
 #[tokio::test]
 async fn a_removal_that_died_is_finished_by_the_next_writer() {
-    let bench = Bench::new(CatalogOptions::default()).await;
-    let (id, _) = bench.catalogs.put(&new(1, "text")).await.expect("kept");
-    let found = bench
-        .catalogs
-        .stored(id)
-        .await
-        .expect("readable")
-        .expect("there");
+    let (bench, id) = Bench::with_catalog().await;
+    let found = bench.stored(id).await;
     let next = bench.catalogs.removing(&found.document);
     bench
         .catalogs

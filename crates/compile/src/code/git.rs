@@ -5,20 +5,29 @@
 //! started. The system's git is preferred to a library: repositories,
 //! certificates and ssh settings work with it as users expect.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use bunraku_process::{Keep, OutputError, OutputLimits, Program, describe};
+use bunraku_process::{CapturePart, OutputError, OutputLimits, Program, describe};
 
+use super::credentials::{GitAccess, GitAddress, GitCredential};
 use super::repository::masked;
 
 /// The reason for a git failure.
 #[derive(Debug, thiserror::Error)]
 pub enum GitError {
-    #[error("the `git` program cannot be started")]
+    #[error("cannot start `git`")]
     Start(#[source] std::io::Error),
     #[error("cannot use {}", path.display())]
     Directory {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("cannot read {}, which the server's settings name for this repository", path.display())]
+    Credential {
         path: PathBuf,
         #[source]
         source: std::io::Error,
@@ -29,19 +38,19 @@ pub enum GitError {
     TooMuch,
     #[error("git failed: {0}")]
     Failed(String),
-    #[error("branch `{branch}` is not in {url}")]
+    #[error("{url} has no branch `{branch}`")]
     NoBranch { branch: String, url: String },
-    #[error("commit {commit} is not in {url}")]
-    NoCommit { commit: String, url: String },
+    #[error("`{reference}` is not in {url}: there is no such tag, branch or commit")]
+    NoReference { reference: String, url: String },
     #[error("{url} has no commits")]
     Empty { url: String },
-    #[error("there is no file {path} in {url} at {commit}")]
+    #[error("{url} has no file {path} at {commit}")]
     NoFile {
         path: String,
         commit: String,
         url: String,
     },
-    #[error("{path} has {size} bytes, and at most {limit} are taken")]
+    #[error("{path} has {size} bytes, which exceeds the limit of {limit}")]
     TooLarge { path: String, size: u64, limit: u64 },
 }
 
@@ -50,25 +59,39 @@ const MOST_WORDS: usize = 16 << 10;
 /// Maximum number of bytes kept of git's output.
 const MOST_OUTPUT: usize = 256 << 20;
 
-/// A bare copy of one environment's repository.
+/// A bare copy of a repository.
 #[derive(Clone, Debug)]
 pub struct Mirror {
     pub directory: PathBuf,
+    /// A directory for files that exist while a program runs.
+    pub scratch: PathBuf,
     pub time_limit: Duration,
+    pub credentials: Arc<[GitCredential]>,
+}
+
+/// The branches of a repository, without a copy of it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct RemoteBranches {
+    /// The default branch.
+    pub default: Option<String>,
+    /// The newest commit of each branch, by the name of the branch.
+    pub heads: BTreeMap<String, String>,
 }
 
 /// The part of a repository to fetch.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Wanted {
+pub enum FetchScope {
     DefaultBranch,
     Branch(String),
-    Commit(String),
+    /// A full commit id, a tag, a branch or the beginning of a commit id: the first that exists.
+    Reference(String),
 }
 
 impl Mirror {
     /// Fetches, and returns the id of the wanted commit.
-    pub async fn fetch(&self, url: &str, wanted: &Wanted) -> Result<String, GitError> {
+    pub async fn fetch(&self, url: &str, wanted: &FetchScope) -> Result<String, GitError> {
         self.prepare().await?;
+        let address = GitAddress::of(url);
         let mut fetch = vec![
             "fetch",
             "--quiet",
@@ -78,44 +101,111 @@ impl Mirror {
             "--no-recurse-submodules",
             "--no-write-fetch-head",
             "--",
-            url,
+            address.url.as_str(),
             "+refs/heads/*:refs/heads/*",
             "+refs/tags/*:refs/tags/*",
         ];
-        if *wanted == Wanted::DefaultBranch {
+        if *wanted == FetchScope::DefaultBranch {
             fetch.push("+HEAD:refs/bunraku/default");
         }
-        match self.run(&fetch).await {
+        match self.run_remote(&address, &fetch).await {
             Err(GitError::Failed(text)) if text.contains("find remote ref HEAD") => {
                 return Err(GitError::Empty { url: masked(url) });
             }
             other => other?,
         };
-        self.resolve(url, wanted).await
+        self.resolve(&address, wanted).await
     }
 
-    async fn resolve(&self, url: &str, wanted: &Wanted) -> Result<String, GitError> {
-        let name = match wanted {
-            Wanted::DefaultBranch => "refs/bunraku/default".to_owned(),
-            Wanted::Branch(branch) => format!("refs/heads/{branch}"),
-            Wanted::Commit(commit) => commit.clone(),
+    /// Returns the branches that the repository has now.
+    pub async fn branches(&self, url: &str) -> Result<RemoteBranches, GitError> {
+        self.prepare().await?;
+        let address = GitAddress::of(url);
+        let list = [
+            "ls-remote",
+            "--symref",
+            "--",
+            &address.url,
+            "HEAD",
+            "refs/heads/*",
+        ];
+        let output = self.run_remote(&address, &list).await?;
+        let mut branches = RemoteBranches::default();
+        for line in String::from_utf8_lossy(&output).lines() {
+            match line.split_once('\t') {
+                Some((target, "HEAD")) => {
+                    if let Some(branch) = target.strip_prefix("ref: refs/heads/") {
+                        branches.default = Some(branch.to_owned());
+                    }
+                }
+                Some((commit, name)) => {
+                    if let Some(branch) = name.strip_prefix("refs/heads/") {
+                        branches.heads.insert(branch.to_owned(), commit.to_owned());
+                    }
+                }
+                None => {}
+            }
+        }
+        Ok(branches)
+    }
+
+    /// Returns a commit or tag that is here already.
+    pub(super) async fn find_fixed(&self, wanted: &FetchScope) -> Result<Option<String>, GitError> {
+        let FetchScope::Reference(reference) = wanted else {
+            return Ok(None);
         };
-        if let Some(found) = self.find(&name).await? {
+        if !self.directory.join("HEAD").exists() {
+            return Ok(None);
+        }
+        if is_commit(reference) {
+            return self.find(reference).await;
+        }
+        self.find(&format!("refs/tags/{reference}")).await
+    }
+
+    /// Returns what is wanted, if it is here.
+    pub(super) async fn find_wanted(
+        &self,
+        wanted: &FetchScope,
+    ) -> Result<Option<String>, GitError> {
+        for name in names(wanted) {
+            if let Some(found) = self.find(&name).await? {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn resolve(&self, address: &GitAddress, wanted: &FetchScope) -> Result<String, GitError> {
+        if let Some(found) = self.find_wanted(wanted).await? {
             return Ok(found);
         }
+        let url = address.url.as_str();
         let url_shown = masked(url);
         match wanted {
-            Wanted::DefaultBranch => Err(GitError::Empty { url: url_shown }),
-            Wanted::Branch(branch) => Err(GitError::NoBranch {
+            FetchScope::DefaultBranch => Err(GitError::Empty { url: url_shown }),
+            FetchScope::Branch(branch) => Err(GitError::NoBranch {
                 branch: branch.clone(),
                 url: url_shown,
             }),
-            Wanted::Commit(commit) => {
-                // The commit may no longer be on a branch; some servers still provide it.
-                let exact = ["fetch", "--quiet", "--no-tags", "--", url, commit.as_str()];
-                let _ = self.run(&exact).await;
-                self.find(commit).await?.ok_or(GitError::NoCommit {
-                    commit: commit.clone(),
+            FetchScope::Reference(reference) => {
+                if is_commit(reference) {
+                    // The commit may no longer be on a branch; some servers still provide it.
+                    let exact = [
+                        "fetch",
+                        "--quiet",
+                        "--no-tags",
+                        "--",
+                        url,
+                        reference.as_str(),
+                    ];
+                    let _ = self.run_remote(address, &exact).await;
+                    if let Some(found) = self.find(reference).await? {
+                        return Ok(found);
+                    }
+                }
+                Err(GitError::NoReference {
+                    reference: reference.clone(),
                     url: url_shown,
                 })
             }
@@ -133,6 +223,7 @@ impl Mirror {
         self.prepare().await?;
         if self.find(commit).await?.is_none() {
             // Fetch only this commit without its history, if the server supports it.
+            let address = GitAddress::of(url);
             let exact = [
                 "fetch",
                 "--quiet",
@@ -140,13 +231,25 @@ impl Mirror {
                 "--depth=1",
                 "--no-write-fetch-head",
                 "--",
-                url,
+                &address.url,
                 commit,
             ];
-            if self.run(&exact).await.is_err() {
-                self.fetch(url, &Wanted::Commit(commit.to_owned())).await?;
+            if self.run_remote(&address, &exact).await.is_err() {
+                self.fetch(url, &FetchScope::Reference(commit.to_owned()))
+                    .await?;
             }
         }
+        self.read_file(url, commit, path, limit).await
+    }
+
+    /// Reads one plain file of a commit that is here, up to the allowed size.
+    pub(super) async fn read_file(
+        &self,
+        url: &str,
+        commit: &str,
+        path: &str,
+        limit: u64,
+    ) -> Result<Vec<u8>, GitError> {
         let no_file = || GitError::NoFile {
             path: path.to_owned(),
             commit: commit.to_owned(),
@@ -202,23 +305,68 @@ impl Mirror {
         Ok(())
     }
 
-    async fn run(&self, arguments: &[&str]) -> Result<Vec<u8>, GitError> {
+    /// Runs a command that reaches the repository, with its credentials.
+    async fn run_remote(
+        &self,
+        address: &GitAddress,
+        arguments: &[&str],
+    ) -> Result<Vec<u8>, GitError> {
+        let access = GitAccess::prepare(address, &self.credentials, &self.scratch)?;
+        let program = access.add_to(command(&self.directory));
+        self.output(program, arguments).await
+    }
+
+    pub(super) async fn run(&self, arguments: &[&str]) -> Result<Vec<u8>, GitError> {
+        self.output(command(&self.directory), arguments).await
+    }
+
+    async fn output(&self, program: Program, arguments: &[&str]) -> Result<Vec<u8>, GitError> {
         let limits = OutputLimits {
             time: self.time_limit,
-            stdout: Keep::AtMost(MOST_OUTPUT),
-            stderr: Keep::First(MOST_WORDS),
+            stdout: CapturePart::AtMost(MOST_OUTPUT),
+            stderr: CapturePart::First(MOST_WORDS),
         };
-        let program = command(&self.directory).args(arguments.iter().copied());
+        let program = program.args(arguments.iter().copied());
         let output = program.output(limits).await.map_err(|error| match error {
             OutputError::Start(error) | OutputError::Follow(error) => GitError::Start(error),
             OutputError::TimeOut(limit) => GitError::TimeOut(limit),
             OutputError::TooMuch => GitError::TooMuch,
         })?;
-        match output.status.success() {
-            true => Ok(output.stdout),
-            false => Err(GitError::Failed(said(&output.stderr_text(), output.status))),
+        if output.status.success() {
+            Ok(output.stdout)
+        } else {
+            Err(GitError::Failed(said(&output.stderr_text(), output.status)))
         }
     }
+}
+
+/// Returns the names under which git may know what is wanted, in order.
+fn names(wanted: &FetchScope) -> Vec<String> {
+    match wanted {
+        FetchScope::DefaultBranch => vec!["refs/bunraku/default".to_owned()],
+        FetchScope::Branch(branch) => vec![format!("refs/heads/{branch}")],
+        FetchScope::Reference(reference) if is_commit(reference) => vec![reference.clone()],
+        FetchScope::Reference(reference) => {
+            let mut names = vec![
+                format!("refs/tags/{reference}"),
+                format!("refs/heads/{reference}"),
+            ];
+            if is_hexadecimal(reference) && reference.len() >= 7 {
+                names.push(reference.clone());
+            }
+            names
+        }
+    }
+}
+
+/// Returns whether the text is a full commit id.
+pub(super) fn is_commit(text: &str) -> bool {
+    matches!(text.len(), 40 | 64) && is_hexadecimal(text)
+}
+
+fn is_hexadecimal(text: &str) -> bool {
+    let digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    text.bytes().all(digit)
 }
 
 /// Returns git's message on one line, without addresses that contain a password.

@@ -1,13 +1,21 @@
-//! Code by commit: fetched once, stored as a blob, unpacked on each server that
+//! Code by commit: fetched once, stored as blobs, unpacked on each server that
 //! uses it.
 //!
-//! `code/<environment>/<commit>` names the blob with a commit's files. The
-//! server that runs a deploy needs the git repository; all other servers use
-//! the blob. So every server can compile deployed code for as long as it is
-//! stored, even if the repository is gone.
+//! `code/<environment>/<code>` names the blobs with the files of a commit and of
+//! the modules that came with it. The server that runs a deploy needs the
+//! repositories; all other servers use the blobs. So every server can compile
+//! deployed code for as long as it is stored, even if a repository is gone.
 
+mod additional;
+mod credentials;
+mod download;
+mod forge;
 mod git;
+mod mirrors;
+mod plugins;
+mod puppetfile;
 mod repository;
+mod sources;
 mod tree;
 
 use std::path::{Path, PathBuf};
@@ -15,8 +23,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bunraku_model::{CodeId, ContentId, EnvironmentName};
-use bunraku_store::blobs::{BlobError, SharedBlobs};
-use bunraku_store::{SharedStore, Transaction};
+use bunraku_store::blobs::{BlobError, PinnedBlob, SharedBlobs};
+use bunraku_store::{SharedStore, Swap, Transaction, compare_and_swap, settle};
 use futures::TryStreamExt;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -26,11 +34,20 @@ use uuid::Uuid;
 use bunraku_control::clock::Clock;
 use bunraku_control::document::{self, Decision};
 use bunraku_control::{ServiceError, keys};
-use tree::TreeLimits;
+use bunraku_wire::api::{CompileProblem, DeployedModule};
+use forge::{Forge, PUBLIC_FORGE};
+use mirrors::Mirrors;
+use sources::{ResolvedCode, Resolver};
+use tree::{PackedTree, TreeLimits, TreeUsage};
 
+pub use credentials::GitCredential;
+pub(crate) use download::{DownloadError, DownloadLimits, TIME_LIMIT, download};
+pub use forge::ForgeError;
 pub use git::GitError;
-pub use git::{Mirror, Wanted};
-pub use repository::{check_branch, check_commit, check_url, masked};
+pub use git::{FetchScope, Mirror, RemoteBranches};
+pub use plugins::PluginRecord;
+pub use repository::{check_branch, check_reference, check_url, masked};
+pub use sources::CodeRequest;
 pub use tree::TreeError;
 pub use tree::is_below;
 
@@ -44,6 +61,10 @@ pub struct CodeOptions {
     pub max_files: usize,
     /// Number of commits kept per environment, besides the deployed one.
     pub keep: usize,
+    /// Access to private repositories.
+    pub credentials: Vec<GitCredential>,
+    /// The Puppet Forge, or a mirror of it.
+    pub forge: String,
 }
 
 impl Default for CodeOptions {
@@ -53,6 +74,8 @@ impl Default for CodeOptions {
             max_bytes: 512 << 20,
             max_files: 100_000,
             keep: 10,
+            credentials: Vec::new(),
+            forge: PUBLIC_FORGE.to_owned(),
         }
     }
 }
@@ -60,15 +83,20 @@ impl Default for CodeOptions {
 /// The reason why code is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum CodeError {
-    #[error("the code cannot be fetched")]
+    #[error("cannot fetch the code")]
     Git(#[from] GitError),
-    #[error("the commit cannot be used")]
+    #[error("cannot use the commit")]
     Tree(#[from] TreeError),
-    #[error("code {0} is not here: deploy it first")]
+    #[error("a module cannot be fetched")]
+    Forge(#[from] ForgeError),
+    /// An error in a file of the code.
+    #[error("{}", .0.message)]
+    Problem(CompileProblem),
+    #[error("code {0} is not on this server: deploy it first")]
     Missing(CodeId),
-    #[error("the code cannot be kept")]
+    #[error("cannot store the code")]
     Blob(#[from] BlobError),
-    #[error("the code's record cannot be kept")]
+    #[error("cannot store the code's record")]
     Service(#[from] ServiceError),
     #[error("cannot {doing}")]
     Io {
@@ -88,14 +116,52 @@ impl CodeError {
     /// Returns true if the code or the repository is at fault, so that a retry
     /// alone would not help.
     pub fn is_lasting(&self) -> bool {
-        matches!(self, Self::Git(_) | Self::Tree(_) | Self::Missing(_))
+        matches!(
+            self,
+            Self::Git(_) | Self::Tree(_) | Self::Missing(_) | Self::Forge(_) | Self::Problem(_)
+        )
+    }
+
+    /// Describes the error for people, with its place in the code if it has one.
+    pub fn into_problem(self) -> CompileProblem {
+        match self {
+            Self::Problem(problem) => problem,
+            other => CompileProblem {
+                message: bunraku_control::error::chain(&other),
+                ..CompileProblem::default()
+            },
+        }
     }
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct CodeRecord {
     content: ContentId,
+    /// The files of all modules, if the code names any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    module_content: Option<ContentId>,
+    /// The commit or version of each module and additional repository.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    modules: Vec<DeployedModule>,
     fetched: Timestamp,
+}
+
+impl CodeRecord {
+    fn contents(&self) -> impl Iterator<Item = ContentId> {
+        [Some(self.content), self.module_content]
+            .into_iter()
+            .flatten()
+    }
+}
+
+/// Packed code that is not stored yet.
+struct CodeDraft {
+    id: CodeId,
+    own_archive: PathBuf,
+    /// Absent if there are no modules, or they are stored already.
+    module_archive: Option<PathBuf>,
+    known_modules: Option<ContentId>,
+    pins: Vec<DeployedModule>,
 }
 
 /// Handle for the code service.
@@ -106,10 +172,10 @@ pub struct Code {
     clock: Clock,
     directory: PathBuf,
     options: CodeOptions,
+    mirrors: Mirrors,
+    forge: Forge,
     /// Only one task unpacks at a time; the others find the result.
     unpacking: Arc<Mutex<()>>,
-    /// Only one task uses a mirror at a time.
-    fetching: Arc<Mutex<()>>,
 }
 
 impl Code {
@@ -121,16 +187,26 @@ impl Code {
         options: CodeOptions,
     ) -> Self {
         let directory = data_dir.join("code");
-        // Remove the leftovers of a server that died while unpacking.
+        // Remove the leftovers of a server that died while unpacking, and the
+        // mirrors of a version that had one per environment.
         let _ = std::fs::remove_dir_all(directory.join("incoming"));
+        let _ = std::fs::remove_dir_all(directory.join("git"));
+        let mirrors = Mirrors::new(
+            directory.join("repositories"),
+            directory.join("incoming"),
+            options.git_time_limit,
+            &options.credentials,
+        );
+        let forge = Forge::new(&options.forge, directory.join("forge"));
         Self {
             store,
             blobs,
             clock,
             directory,
             options,
+            mirrors,
+            forge,
             unpacking: Arc::default(),
-            fetching: Arc::default(),
         }
     }
 
@@ -141,82 +217,174 @@ impl Code {
         }
     }
 
-    /// Fetches the wanted commit, stores its files, and returns its id.
+    /// Fetches the wanted commit with its modules, stores all files, and
+    /// returns the id of the code.
     pub async fn fetch(
         &self,
         environment: &EnvironmentName,
-        url: &str,
-        wanted: &Wanted,
+        request: &CodeRequest,
     ) -> Result<CodeId, CodeError> {
-        if let Wanted::Commit(commit) = wanted {
-            let known = CodeId(commit.clone());
+        if let FetchScope::Reference(name) = &request.wanted {
+            let known = CodeId(name.clone());
             if self.record(environment, &known).await?.is_some() {
                 self.tree(environment, &known).await?;
                 return Ok(known);
             }
         }
-        let _one = self.fetching.lock().await;
-        let mirror = Mirror {
-            directory: self
-                .directory
-                .join("git")
-                .join(mirror_name(environment, url)),
-            time_limit: self.options.git_time_limit,
+        let resolver = Resolver {
+            mirrors: &self.mirrors,
+            forge: &self.forge,
+            request,
         };
-        let commit = CodeId(mirror.fetch(url, wanted).await?);
-        if self.record(environment, &commit).await?.is_none() {
-            self.keep(environment, &commit, &mirror).await?;
+        let resolved = resolver.resolve().await?;
+        let id = resolved.id.clone();
+        if self.record(environment, &id).await?.is_none() {
+            self.keep(environment, resolved).await?;
         }
         // A tree that cannot be used must not be deployed.
-        self.tree(environment, &commit).await?;
-        Ok(commit)
+        self.tree(environment, &id).await?;
+        Ok(id)
     }
 
+    /// Returns the branches that a repository has now.
+    pub async fn branches(&self, url: &str) -> Result<RemoteBranches, CodeError> {
+        Ok(self.mirrors.branches(url).await?)
+    }
+
+    /// Returns the modules that came with code, if it is kept.
+    pub async fn modules(
+        &self,
+        environment: &EnvironmentName,
+        id: &CodeId,
+    ) -> Result<Vec<DeployedModule>, CodeError> {
+        let record = self.record(environment, id).await?;
+        Ok(record.map(|record| record.modules).unwrap_or_default())
+    }
+
+    /// Packs and stores resolved code. Its record comes last, so that code
+    /// with a record is complete.
     async fn keep(
         &self,
         environment: &EnvironmentName,
-        commit: &CodeId,
-        mirror: &Mirror,
+        resolved: ResolvedCode,
     ) -> Result<(), CodeError> {
-        let packed = self.scratch().await?;
-        let (from, to) = (mirror.directory.clone(), packed.clone());
-        let (id, limits) = (commit.clone(), self.limits());
-        blocking(move || Ok(tree::pack(&from, &id.0, limits, &to)?)).await?;
-        let outcome = self.keep_packed(environment, commit, &packed).await;
-        let _ = tokio::fs::remove_file(&packed).await;
+        let ResolvedCode {
+            id,
+            own,
+            modules,
+            pins,
+        } = resolved;
+        let known = self.known_modules(environment, &pins).await?;
+        let (own_archive, module_archive) = (self.scratch().await?, self.scratch().await?);
+        let limits = self.limits();
+        let packs_modules = known.is_none() && !modules.is_empty();
+        let (one, two) = (own_archive.clone(), module_archive.clone());
+        let packed = blocking(move || {
+            let mut usage = TreeUsage::default();
+            tree::pack(&own, limits, &mut usage, &one)?;
+            if packs_modules {
+                Ok(tree::pack(&modules, limits, &mut usage, &two)?)
+            } else {
+                Ok(())
+            }
+        });
+        let module_archive = packs_modules.then_some(module_archive);
+        let outcome = match packed.await {
+            Err(error) => Err(error),
+            Ok(()) => {
+                let draft = CodeDraft {
+                    id,
+                    own_archive: own_archive.clone(),
+                    module_archive: module_archive.clone(),
+                    known_modules: known,
+                    pins,
+                };
+                self.store_draft(environment, draft).await
+            }
+        };
+        for archive in [Some(own_archive), module_archive].into_iter().flatten() {
+            let _ = tokio::fs::remove_file(archive).await;
+        }
         outcome
     }
 
-    async fn keep_packed(
+    async fn store_draft(
         &self,
         environment: &EnvironmentName,
-        commit: &CodeId,
-        packed: &Path,
+        draft: CodeDraft,
     ) -> Result<(), CodeError> {
+        let own = self.put(&draft.own_archive).await?;
+        let modules = match &draft.module_archive {
+            Some(archive) => Some(self.put(archive).await?),
+            None => None,
+        };
+        let record = CodeRecord {
+            content: own.info.id,
+            module_content: match &modules {
+                Some(modules) => Some(modules.info.id),
+                None => draft.known_modules,
+            },
+            modules: draft.pins,
+            fetched: self.clock.now(),
+        };
+        self.write_record(environment, &draft.id, &record).await?;
+        own.pin.release().await?;
+        if let Some(modules) = modules {
+            modules.pin.release().await?;
+        }
+        Ok(())
+    }
+
+    /// Returns the stored files of the same modules, if an earlier commit of the
+    /// environment had exactly these.
+    async fn known_modules(
+        &self,
+        environment: &EnvironmentName,
+        pins: &[DeployedModule],
+    ) -> Result<Option<ContentId>, CodeError> {
+        if pins.is_empty() {
+            return Ok(None);
+        }
+        for entry in document::read_all(&*self.store, &keys::code_of(environment)).await? {
+            let record: CodeRecord = document::decode(&entry)?;
+            let Some(content) = record.module_content else {
+                continue;
+            };
+            if record.modules == pins && self.blobs.has(content).await? {
+                return Ok(Some(content));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn put(&self, packed: &Path) -> Result<PinnedBlob, CodeError> {
         let mut file = tokio::fs::File::open(packed)
             .await
             .map_err(io("read the packed code"))?;
-        let written = self.blobs.put(&mut file, None).await?;
-        let record = CodeRecord {
-            content: written.info.id,
-            fetched: self.clock.now(),
-        };
-        let key = keys::code(environment, commit);
-        loop {
-            let transaction = Transaction::new()
-                .when_unchanged(&key, None)
-                .put(key.clone(), document::encode(&record));
-            let transaction = self
-                .blobs
-                .reference_in(transaction, record.content, &key)
-                .await?;
-            if self.store.commit(transaction).await?.is_committed()
-                || self.record(environment, commit).await?.is_some()
-            {
-                break;
+        Ok(self.blobs.put(&mut file, None).await?)
+    }
+
+    async fn write_record(
+        &self,
+        environment: &EnvironmentName,
+        id: &CodeId,
+        record: &CodeRecord,
+    ) -> Result<(), CodeError> {
+        let key = &keys::code(environment, id);
+        let kept = compare_and_swap(&*self.store, |_| async move {
+            if self.record(environment, id).await?.is_some() {
+                return Ok(Swap::Done(()));
             }
-        }
-        written.pin.release().await?;
+            let mut transaction = Transaction::new()
+                .when_unchanged(key, None)
+                .put(key, document::encode(record));
+            for content in record.contents() {
+                let referenced = self.blobs.reference_in(transaction, content, key);
+                transaction = referenced.await?;
+            }
+            Ok::<_, CodeError>(Swap::Write(transaction, ()))
+        });
+        kept.await?;
         Ok(())
     }
 
@@ -246,7 +414,7 @@ impl Code {
         }
         let record = self.record(environment, commit).await?;
         let record = record.ok_or_else(|| CodeError::Missing(commit.clone()))?;
-        self.unpack(record.content, &place).await?;
+        self.unpack(&record, &place).await?;
         Ok(place)
     }
 
@@ -257,25 +425,27 @@ impl Code {
 
     /// Unpacks under a temporary name first, so a directory with its final name
     /// is complete.
-    async fn unpack(&self, content: ContentId, place: &Path) -> Result<(), CodeError> {
-        let stream = self.blobs.open(content).await?;
-        let reader = tokio_util::io::StreamReader::new(stream.map_err(std::io::Error::other));
-        let mut reader = Box::pin(reader);
-        let incoming = self.scratch().await?;
-        // Read and verify the whole blob first, then unpack its files.
-        let mut file = tokio::fs::File::create(&incoming)
-            .await
-            .map_err(io("write the packed code"))?;
-        tokio::io::copy(&mut reader, &mut file)
-            .await
-            .map_err(io("read the code's content"))?;
-        drop(file);
+    async fn unpack(&self, record: &CodeRecord, place: &Path) -> Result<(), CodeError> {
+        let mut archives = Vec::new();
+        for content in record.contents() {
+            archives.push(self.download(content).await?);
+        }
         let (place, limits) = (place.to_owned(), self.limits());
         let fresh = self.scratch().await?;
         blocking(move || {
-            let packed = std::fs::File::open(&incoming).map_err(io("read the packed code"))?;
-            let outcome = tree::unpack(packed, &fresh, limits).map_err(CodeError::from);
-            let _ = std::fs::remove_file(&incoming);
+            let open = |(number, path): (usize, &PathBuf)| {
+                let packed = std::fs::File::open(path).map_err(io("read the packed code"))?;
+                Ok(PackedTree {
+                    packed: std::io::BufReader::new(packed),
+                    // The second one has the modules.
+                    drops_bad_links: number > 0,
+                })
+            };
+            let trees: Result<Vec<_>, CodeError> = archives.iter().enumerate().map(open).collect();
+            let outcome = trees.and_then(|trees| Ok(tree::unpack(trees, &fresh, limits)?));
+            for archive in &archives {
+                let _ = std::fs::remove_file(archive);
+            }
             let outcome = outcome.and_then(|()| publish(&fresh, &place));
             if outcome.is_err() {
                 let _ = std::fs::remove_dir_all(&fresh);
@@ -283,6 +453,24 @@ impl Code {
             outcome
         })
         .await
+    }
+
+    /// Reads and verifies a whole blob, before any of its files is unpacked.
+    async fn download(&self, content: ContentId) -> Result<PathBuf, CodeError> {
+        let stream = self.blobs.open(content).await?;
+        let reader = tokio_util::io::StreamReader::new(stream.map_err(std::io::Error::other));
+        let mut reader = Box::pin(reader);
+        let incoming = self.scratch().await?;
+        let mut file = tokio::fs::File::create(&incoming)
+            .await
+            .map_err(io("write the packed code"))?;
+        tokio::io::copy(&mut reader, &mut file)
+            .await
+            .map_err(io("read the code's content"))?;
+        tokio::io::AsyncWriteExt::flush(&mut file)
+            .await
+            .map_err(io("write the packed code"))?;
+        Ok(incoming)
     }
 
     async fn scratch(&self) -> Result<PathBuf, CodeError> {
@@ -317,10 +505,8 @@ impl Code {
             let transaction = Transaction::new()
                 .when_unchanged(&entry.key, Some(&entry))
                 .delete(entry.key.clone());
-            let transaction = self
-                .blobs
-                .unreference_in(transaction, record.content, &entry.key)?;
-            self.store.commit(transaction).await?;
+            let transaction = self.unreferenced(transaction, &record, &entry.key)?;
+            settle(&*self.store, transaction).await?;
             removed += 1;
         }
         self.remove_trees(environment, kept).await?;
@@ -333,12 +519,23 @@ impl Code {
         for entry in document::read_all(&*self.store, &prefix).await? {
             let record: CodeRecord = document::decode(&entry)?;
             let transaction = Transaction::new().delete(entry.key.clone());
-            let transaction = self
-                .blobs
-                .unreference_in(transaction, record.content, &entry.key)?;
-            self.store.commit(transaction).await?;
+            let transaction = self.unreferenced(transaction, &record, &entry.key)?;
+            settle(&*self.store, transaction).await?;
         }
+        self.forget_plugins(environment).await?;
         self.remove_trees(environment, Vec::new()).await
+    }
+
+    fn unreferenced(
+        &self,
+        mut transaction: Transaction,
+        record: &CodeRecord,
+        key: &str,
+    ) -> Result<Transaction, CodeError> {
+        for content in record.contents() {
+            transaction = self.blobs.unreference_in(transaction, content, key)?;
+        }
+        Ok(transaction)
     }
 
     async fn remove_trees(
@@ -387,15 +584,6 @@ impl Code {
     }
 }
 
-/// Returns the name of a mirror. It depends on the address, so that a new
-/// address does not meet the branches of the previous one.
-fn mirror_name(environment: &EnvironmentName, url: &str) -> String {
-    format!(
-        "{environment}-{}.git",
-        ContentId::of(url.as_bytes()).short()
-    )
-}
-
 fn publish(fresh: &Path, place: &Path) -> Result<(), CodeError> {
     let naming = || io(format!("name {}", place.display()));
     let parent = place.parent().unwrap_or(place);
@@ -413,5 +601,5 @@ async fn blocking<T: Send + 'static>(
 ) -> Result<T, CodeError> {
     tokio::task::spawn_blocking(work)
         .await
-        .unwrap_or_else(|stopped| Err(io("do file work")(stopped.into())))
+        .unwrap_or_else(|stopped| Err(io("access files")(stopped.into())))
 }

@@ -11,8 +11,8 @@ pub enum InvalidRepository {
     Url(String),
     #[error("`{0}` is not the name of a branch")]
     Branch(String),
-    #[error("`{0}` is not a commit (7 to 40 hexadecimal digits)")]
-    Commit(String),
+    #[error("`{0}` cannot be a commit, a tag or a branch")]
+    Reference(String),
 }
 
 /// Accepts `https://…`, `ssh://…`, `file:///…`, `user@host:path` and absolute paths.
@@ -79,14 +79,14 @@ pub fn check_branch(branch: &str) -> Result<(), InvalidRepository> {
     }
 }
 
-/// Accepts a commit's full id or a prefix of it.
-pub fn check_commit(commit: &str) -> Result<(), InvalidRepository> {
-    let hexadecimal = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-    if (7..=64).contains(&commit.len()) && commit.bytes().all(hexadecimal) {
-        Ok(())
-    } else {
-        Err(InvalidRepository::Commit(commit.to_owned()))
-    }
+/// Accepts the names of tags and branches, and commit ids or the beginning of one.
+pub fn check_reference(reference: &str) -> Result<(), InvalidRepository> {
+    check_branch(reference).map_err(|_| InvalidRepository::Reference(reference.to_owned()))
+}
+
+/// Returns whether the repository is in the file system of this machine.
+pub(crate) fn is_local(url: &str) -> bool {
+    url.starts_with('/') || url.starts_with("file://")
 }
 
 /// Returns the address without its password, for all user-visible output.
@@ -99,6 +99,10 @@ pub fn masked(url: &str) -> String {
         Some((user, host)) if user.contains(':') => {
             let name = user.split(':').next().unwrap_or("");
             format!("{scheme}://{name}:***@{host}{}", &rest[authority.len()..])
+        }
+        // A token can stand in the place of the user.
+        Some((_, host)) if scheme != "ssh" => {
+            format!("{scheme}://***@{host}{}", &rest[authority.len()..])
         }
         _ => url.to_owned(),
     }
@@ -160,15 +164,19 @@ mod tests {
         ] {
             assert!(check_branch(branch).is_err(), "{branch}");
         }
-        assert!(check_commit("abcdef1").is_ok());
-        for commit in ["main", "abc", "--all", "ABCDEF1", "abcdef1..abcdef2"] {
-            assert!(check_commit(commit).is_err(), "{commit}");
+        for reference in ["abcdef1", "v1.0", "release/2026-01", "main"] {
+            assert_eq!(check_reference(reference), Ok(()), "{reference}");
+        }
+        for reference in ["--all", "abcdef1..abcdef2", "HEAD~1", "a:b", "a^{tree}", ""] {
+            assert!(check_reference(reference).is_err(), "{reference}");
         }
     }
 
     #[test]
     fn passwords_are_not_shown() {
         assert_eq!(masked("https://u:secret@h/x"), "https://u:***@h/x");
+        assert_eq!(masked("https://token@h/x"), "https://***@h/x");
+        assert_eq!(masked("ssh://git@h/x"), "ssh://git@h/x");
         assert_eq!(masked("git@h:x"), "git@h:x");
     }
 }

@@ -1,10 +1,12 @@
-//! A commit's files: packed once from git, unpacked on any server.
+//! An environment's files: packed once from git and archives, unpacked on any
+//! server.
 //!
 //! Packing reads objects, not a working tree. No filters, attributes or hooks
-//! take part, and the same commit always gives the same bytes. Unpacking
-//! creates links last and refuses any that leads out of the tree. So every file
-//! that is read below the root is a file of the commit.
+//! take part, and the same parts always give the same bytes. Unpacking creates
+//! links last and keeps none that leads out of the tree. So every file that is
+//! read below the root is a file of the parts.
 
+use std::collections::HashSet;
 use std::io::{BufRead, BufReader, BufWriter, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
@@ -12,33 +14,35 @@ use std::path::{Component, Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use bunraku_process::{Keep, OutputLimits};
+use bunraku_process::{CapturePart, OutputLimits};
 
 use super::git;
 
 /// Limits for the list of a commit's files.
 const LISTING: OutputLimits = OutputLimits {
     time: Duration::from_secs(600),
-    stdout: Keep::AtMost(1 << 30),
-    stderr: Keep::First(16 << 10),
+    stdout: CapturePart::AtMost(1 << 30),
+    stderr: CapturePart::First(16 << 10),
 };
 
 /// The reason why a commit cannot be used as a tree of files.
 #[derive(Debug, thiserror::Error)]
 pub enum TreeError {
-    #[error("`{path}` is a submodule, and submodules are not fetched")]
+    #[error("`{path}` is a submodule, and .gitmodules does not name its address")]
     Submodule { path: String },
-    #[error("the link `{path}` leads out of the repository, to `{target}`")]
+    #[error("the archive of a module has an entry that is not a file: `{path}`")]
+    NotAFile { path: String },
+    #[error("the link `{path}` points outside the repository, to `{target}`")]
     Escape { path: String, target: String },
-    #[error("the link `{path}` leads nowhere, to `{target}`")]
+    #[error("the link `{path}` points to `{target}`, which does not exist")]
     Dangling { path: String, target: String },
-    #[error("`{path}` cannot be the name of a file here")]
+    #[error("`{path}` is not a valid file name here")]
     Name { path: String },
-    #[error("the commit has {size} bytes in its files, and at most {limit} are taken")]
+    #[error("the files of the commit have {size} bytes, which exceeds the limit of {limit}")]
     TooLarge { size: u64, limit: u64 },
-    #[error("the commit has {count} files, and at most {limit} are taken")]
+    #[error("the commit has {count} files, which exceeds the limit of {limit}")]
     TooMany { count: usize, limit: usize },
-    #[error("git gave something else than the commit's files: {0}")]
+    #[error("unexpected output from git: {0}")]
     Git(String),
     #[error("cannot {doing}")]
     Io {
@@ -60,6 +64,49 @@ pub(crate) struct TreeLimits {
     pub files: usize,
 }
 
+/// A part of a tree, and its place.
+#[derive(Clone, Debug)]
+pub(crate) struct TreePart {
+    pub content: PartContent,
+    /// The directory below the root of the tree.
+    pub place: PathBuf,
+    /// Paths below the root that other parts replace.
+    pub excluded: HashSet<PathBuf>,
+    /// Whether only files are added that no earlier part has.
+    pub fills_gaps: bool,
+    /// Whether submodules are left out instead of being an error.
+    pub skips_submodules: bool,
+}
+
+/// The files of a part.
+#[derive(Clone, Debug)]
+pub(crate) enum PartContent {
+    /// A directory of a commit in a mirror.
+    Git {
+        mirror: PathBuf,
+        commit: String,
+        from: PathBuf,
+    },
+    /// A compressed archive of the Forge, whose only directory is the module.
+    Archive(PathBuf),
+}
+
+impl TreePart {
+    pub(crate) fn new(content: PartContent, place: impl Into<PathBuf>) -> Self {
+        Self {
+            content,
+            place: place.into(),
+            excluded: HashSet::new(),
+            fills_gaps: false,
+            skips_submodules: false,
+        }
+    }
+
+    fn excludes(&self, path: &Path) -> bool {
+        !self.excluded.is_empty() && path.ancestors().any(|one| self.excluded.contains(one))
+    }
+}
+
 struct Entry {
     mode: Mode,
     object: String,
@@ -72,85 +119,258 @@ enum Mode {
     File,
     Executable,
     Link,
+    Submodule,
 }
 
-/// Writes a commit's files as a compressed archive. Blocks.
-pub(crate) fn pack(
-    mirror: &Path,
-    commit: &str,
+/// The files and bytes that were packed so far, over several archives.
+#[derive(Default)]
+pub(crate) struct TreeUsage {
+    bytes: u64,
+    files: usize,
+}
+
+impl TreeUsage {
+    fn add(&mut self, size: u64, limits: TreeLimits) -> Result<(), TreeError> {
+        self.bytes += size;
+        self.files += 1;
+        if self.files > limits.files {
+            let (count, limit) = (self.files, limits.files);
+            return Err(TreeError::TooMany { count, limit });
+        }
+        if self.bytes > limits.bytes {
+            let (size, limit) = (self.bytes, limits.bytes);
+            return Err(TreeError::TooLarge { size, limit });
+        }
+        Ok(())
+    }
+}
+
+/// The paths that are packed already.
+#[derive(Default)]
+struct TakenPaths {
+    files: HashSet<PathBuf>,
+    directories: HashSet<PathBuf>,
+}
+
+impl TakenPaths {
+    fn add(&mut self, path: &Path) {
+        self.files.insert(path.to_owned());
+        for directory in path.ancestors().skip(1) {
+            if !self.directories.insert(directory.to_owned()) {
+                break;
+            }
+        }
+    }
+
+    /// Returns whether a file cannot be added beside the others.
+    fn blocks(&self, path: &Path) -> bool {
+        self.directories.contains(path) || path.ancestors().any(|one| self.files.contains(one))
+    }
+}
+
+/// Packs parts into one archive.
+struct Packer<'a> {
     limits: TreeLimits,
+    usage: &'a mut TreeUsage,
+    taken: TakenPaths,
+    /// The places of all parts, where submodules may be.
+    places: HashSet<PathBuf>,
+}
+
+/// Writes the files of all parts as a compressed archive. Blocks.
+pub(crate) fn pack(
+    parts: &[TreePart],
+    limits: TreeLimits,
+    usage: &mut TreeUsage,
     to: &Path,
 ) -> Result<(), TreeError> {
-    let entries = list(mirror, commit, limits)?;
-    let mut child = git::command(mirror)
-        .args(["cat-file", "--batch"])
-        .stdin(Stdio::piped())
-        .stderr(Stdio::null())
-        .start_blocking()
-        .map_err(io("start `git cat-file`"))?;
-    let (ask, answers) = child
-        .take_blocking_pipes()
-        .map_err(io("start `git cat-file`"))?;
-    let (mut ask, mut answers) = (BufWriter::new(ask), BufReader::new(answers));
     let file = std::fs::File::create(to).map_err(io(format!("write {}", to.display())))?;
-    let packed = flate2::write::GzEncoder::new(file, flate2::Compression::fast());
+    let packed = flate2::write::GzEncoder::new(BufWriter::new(file), flate2::Compression::fast());
     let mut archive = tar::Builder::new(packed);
-    let outcome = std::thread::scope(|scope| {
-        // Send the requests from a separate thread, so that neither side waits
-        // for the other.
-        scope.spawn(|| {
-            for entry in &entries {
-                if writeln!(ask, "{}", entry.object).is_err() {
-                    return;
-                }
-            }
-            let _ = ask.flush();
-            drop(ask);
-        });
-        let packed = entries
-            .iter()
-            .try_for_each(|entry| append(&mut archive, entry, &mut answers));
-        // Ends the requests, even after an error.
-        drop(answers);
-        packed
-    });
-    child.finish();
-    outcome?;
+    let mut packer = Packer {
+        limits,
+        usage,
+        taken: TakenPaths::default(),
+        places: parts.iter().map(|part| part.place.clone()).collect(),
+    };
+    for part in parts {
+        match &part.content {
+            PartContent::Git {
+                mirror,
+                commit,
+                from,
+            } => packer.pack_git(part, mirror, &tree_name(commit, from), &mut archive)?,
+            PartContent::Archive(path) => packer.pack_archive(part, path, &mut archive)?,
+        }
+    }
     let writing = || io(format!("write {}", to.display()));
     let file = archive
         .into_inner()
         .and_then(flate2::write::GzEncoder::finish)
         .map_err(writing())?;
+    let file = file
+        .into_inner()
+        .map_err(|error| writing()(error.into_error()))?;
     file.sync_all().map_err(writing())
 }
 
-fn list(mirror: &Path, commit: &str, limits: TreeLimits) -> Result<Vec<Entry>, TreeError> {
-    let output = git::command(mirror)
-        .args(["ls-tree", "-r", "-z", "-l", "--full-tree", commit])
-        .output_blocking(LISTING)
-        .map_err(|error| io("run `git ls-tree`")(error.into_io()))?;
-    if !output.status.success() {
-        return Err(TreeError::Git(output.stderr_text().trim().to_owned()));
+/// Returns git's name of a directory in a commit.
+fn tree_name(commit: &str, from: &Path) -> String {
+    if from.as_os_str().is_empty() {
+        commit.to_owned()
+    } else {
+        format!("{commit}:{}", from.display())
     }
-    let mut entries = Vec::new();
-    let mut size = 0_u64;
-    for line in output.stdout.split(|byte| *byte == 0) {
-        if line.is_empty() {
-            continue;
+}
+
+impl Packer<'_> {
+    fn pack_git(
+        &mut self,
+        part: &TreePart,
+        mirror: &Path,
+        tree: &str,
+        archive: &mut tar::Builder<impl Write>,
+    ) -> Result<(), TreeError> {
+        let entries = self.list(part, mirror, tree)?;
+        if entries.is_empty() {
+            return Ok(());
         }
-        let entry = read_entry(line)?;
-        size += entry.size;
-        entries.push(entry);
+        let mut child = git::command(mirror)
+            .args(["cat-file", "--batch"])
+            .stdin(Stdio::piped())
+            .stderr(Stdio::null())
+            .start_blocking()
+            .map_err(io("start `git cat-file`"))?;
+        let (ask, answers) = child
+            .take_blocking_pipes()
+            .map_err(io("start `git cat-file`"))?;
+        let (mut ask, mut answers) = (BufWriter::new(ask), BufReader::new(answers));
+        let outcome = std::thread::scope(|scope| {
+            // Send the requests from a separate thread, so that neither side waits
+            // for the other.
+            scope.spawn(|| {
+                for entry in &entries {
+                    if writeln!(ask, "{}", entry.object).is_err() {
+                        return;
+                    }
+                }
+                let _ = ask.flush();
+                drop(ask);
+            });
+            let packed = entries
+                .iter()
+                .try_for_each(|entry| append(archive, entry, &mut answers));
+            // Ends the requests, even after an error.
+            drop(answers);
+            packed
+        });
+        child.finish();
+        outcome
     }
-    let (count, limit) = (entries.len(), limits.files);
-    if count > limit {
-        return Err(TreeError::TooMany { count, limit });
+
+    /// Lists the files of a part with their paths in the tree.
+    fn list(
+        &mut self,
+        part: &TreePart,
+        mirror: &Path,
+        tree: &str,
+    ) -> Result<Vec<Entry>, TreeError> {
+        let output = git::command(mirror)
+            .args(["ls-tree", "-r", "-z", "-l", "--full-tree", tree])
+            .output_blocking(LISTING)
+            .map_err(|error| io("run `git ls-tree`")(error.into_io()))?;
+        if !output.status.success() {
+            return Err(TreeError::Git(output.stderr_text().trim().to_owned()));
+        }
+        let mut entries = Vec::new();
+        for line in output.stdout.split(|byte| *byte == 0) {
+            if line.is_empty() {
+                continue;
+            }
+            let mut entry = read_entry(line)?;
+            entry.path = part.place.join(&entry.path);
+            if part.excludes(&entry.path) {
+                continue;
+            }
+            if entry.mode == Mode::Submodule {
+                if part.skips_submodules || self.places.contains(&entry.path) {
+                    continue;
+                }
+                let path = entry.path.to_string_lossy().into_owned();
+                return Err(TreeError::Submodule { path });
+            }
+            if self.admits(part, &entry.path, entry.size)? {
+                entries.push(entry);
+            }
+        }
+        Ok(entries)
     }
-    if size > limits.bytes {
-        let limit = limits.bytes;
-        return Err(TreeError::TooLarge { size, limit });
+
+    /// Counts a file. Returns false if it is left out.
+    fn admits(&mut self, part: &TreePart, path: &Path, size: u64) -> Result<bool, TreeError> {
+        if part.fills_gaps && self.taken.blocks(path) {
+            return Ok(false);
+        }
+        self.taken.add(path);
+        self.usage.add(size, self.limits)?;
+        Ok(true)
     }
-    Ok(entries)
+
+    /// Packs an archive of the Forge without its first directory.
+    fn pack_archive(
+        &mut self,
+        part: &TreePart,
+        path: &Path,
+        archive: &mut tar::Builder<impl Write>,
+    ) -> Result<(), TreeError> {
+        let reading = || io(format!("read {}", path.display()));
+        let file = std::fs::File::open(path).map_err(reading())?;
+        let file = flate2::read::GzDecoder::new(BufReader::new(file));
+        let most = self.limits.bytes.saturating_mul(2).saturating_add(1 << 30);
+        let mut source = tar::Archive::new(file.take(most));
+        for entry in source.entries().map_err(reading())? {
+            let mut entry = entry.map_err(reading())?;
+            let name = entry.path().map_err(reading())?.into_owned();
+            let shown = || name.to_string_lossy().into_owned();
+            let kind = entry.header().entry_type();
+            if kind.is_dir() || kind.is_pax_global_extensions() {
+                continue;
+            }
+            let mut steps = name.components().filter(|step| *step != Component::CurDir);
+            steps.next();
+            let below: PathBuf = steps.collect();
+            if !is_below(&below) {
+                return Err(TreeError::Name { path: shown() });
+            }
+            if !kind.is_file() && !kind.is_symlink() {
+                return Err(TreeError::NotAFile { path: shown() });
+            }
+            let target = part.place.join(&below);
+            let size = entry.size();
+            if part.excludes(&target) || !self.admits(part, &target, size)? {
+                continue;
+            }
+            let executable = entry.header().mode().is_ok_and(|mode| mode & 0o111 != 0);
+            let mut header = plain_header(executable);
+            let packing = || io(format!("pack {}", target.display()));
+            if kind.is_symlink() {
+                let link = entry.link_name().map_err(reading())?;
+                let link = link.ok_or_else(|| TreeError::NotAFile { path: shown() })?;
+                header.set_entry_type(tar::EntryType::Symlink);
+                header.set_size(0);
+                let link = link.into_owned();
+                archive
+                    .append_link(&mut header, &target, link)
+                    .map_err(packing())?;
+            } else {
+                header.set_size(size);
+                archive
+                    .append_data(&mut header, &target, &mut entry)
+                    .map_err(packing())?;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Parses a line such as `100644 blob 3f2a…    1234\tpath`.
@@ -167,7 +387,7 @@ fn read_entry(line: &[u8]) -> Result<Entry, TreeError> {
         return Err(TreeError::Name { path: shown() });
     }
     let mode = match mode {
-        Some("160000") => return Err(TreeError::Submodule { path: shown() }),
+        Some("160000") => Mode::Submodule,
         Some("120000") => Mode::Link,
         Some("100755") => Mode::Executable,
         Some(mode) if mode.starts_with("100") => Mode::File,
@@ -176,9 +396,12 @@ fn read_entry(line: &[u8]) -> Result<Entry, TreeError> {
     Ok(Entry {
         mode,
         object: object.ok_or_else(malformed)?.to_owned(),
-        size: size
-            .and_then(|size| size.parse().ok())
-            .ok_or_else(malformed)?,
+        size: match (mode, size) {
+            (Mode::Submodule, _) => 0,
+            (_, size) => size
+                .and_then(|size| size.parse().ok())
+                .ok_or_else(malformed)?,
+        },
         path,
     })
 }
@@ -194,15 +417,7 @@ fn append(
     if head.trim_end() != format!("{} blob {}", entry.object, entry.size) {
         return Err(TreeError::Git(head.trim_end().to_owned()));
     }
-    let mut header = tar::Header::new_gnu();
-    header.set_mtime(0);
-    header.set_uid(0);
-    header.set_gid(0);
-    header.set_mode(if entry.mode == Mode::Executable {
-        0o755
-    } else {
-        0o644
-    });
+    let mut header = plain_header(entry.mode == Mode::Executable);
     let packing = || io(format!("pack {}", entry.path.display()));
     if entry.mode == Mode::Link {
         let mut target = vec![0; usize::try_from(entry.size).unwrap_or(0)];
@@ -224,15 +439,58 @@ fn append(
     answers.read_exact(&mut end).map_err(reading())
 }
 
-/// Unpacks an archive into a directory that does not exist yet. Blocks.
-pub(crate) fn unpack(packed: impl Read, to: &Path, limits: TreeLimits) -> Result<(), TreeError> {
+/// A header without anything that differs between machines.
+fn plain_header(is_executable: bool) -> tar::Header {
+    let mut header = tar::Header::new_gnu();
+    header.set_mtime(0);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mode(if is_executable { 0o755 } else { 0o644 });
+    header
+}
+
+/// An archive to unpack.
+pub(crate) struct PackedTree<R> {
+    pub packed: R,
+    /// Whether links that lead nowhere or out of the tree are left out instead
+    /// of being an error. Modules of others have such links in their tests.
+    pub drops_bad_links: bool,
+}
+
+struct Link {
+    path: PathBuf,
+    target: PathBuf,
+    is_optional: bool,
+}
+
+/// Unpacks archives into a directory that does not exist yet. Blocks.
+pub(crate) fn unpack<R: Read>(
+    trees: Vec<PackedTree<R>>,
+    to: &Path,
+    limits: TreeLimits,
+) -> Result<(), TreeError> {
     let unpacking = |path: &Path| io(format!("unpack {}", path.display()));
     std::fs::create_dir_all(to).map_err(unpacking(to))?;
-    let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(packed).take(
+    let mut links = Vec::new();
+    for tree in trees {
+        unpack_files(tree, to, limits, &mut links)?;
+    }
+    link(to, &links)?;
+    let directory = std::fs::File::open(to).map_err(unpacking(to))?;
+    rustix::fs::syncfs(&directory).map_err(|error| unpacking(to)(error.into()))
+}
+
+fn unpack_files<R: Read>(
+    tree: PackedTree<R>,
+    to: &Path,
+    limits: TreeLimits,
+    links: &mut Vec<Link>,
+) -> Result<(), TreeError> {
+    let unpacking = |path: &Path| io(format!("unpack {}", path.display()));
+    let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(tree.packed).take(
         // Leave room for the archive's own blocks.
         limits.bytes.saturating_mul(2).saturating_add(1 << 30),
     ));
-    let mut links = Vec::new();
     for entry in archive.entries().map_err(unpacking(to))? {
         let mut entry = entry.map_err(unpacking(to))?;
         let path = entry.path().map_err(unpacking(to))?.into_owned();
@@ -242,7 +500,11 @@ pub(crate) fn unpack(packed: impl Read, to: &Path, limits: TreeLimits) -> Result
         }
         let place = to.join(&path);
         if let Some(target) = entry.link_name().map_err(unpacking(&path))? {
-            links.push((path, target.into_owned()));
+            links.push(Link {
+                path,
+                target: target.into_owned(),
+                is_optional: tree.drops_bad_links,
+            });
             continue;
         }
         if let Some(parent) = place.parent() {
@@ -257,15 +519,13 @@ pub(crate) fn unpack(packed: impl Read, to: &Path, limits: TreeLimits) -> Result
             .map_err(unpacking(&path))?;
         std::io::copy(&mut entry, &mut file).map_err(unpacking(&path))?;
     }
-    link(to, &links)?;
-    let directory = std::fs::File::open(to).map_err(unpacking(to))?;
-    rustix::fs::syncfs(&directory).map_err(|error| unpacking(to)(error.into()))
+    Ok(())
 }
 
 /// Creates the links last, so that nothing is written through one. Then checks
 /// that each leads to something in the tree.
-fn link(root: &Path, links: &[(PathBuf, PathBuf)]) -> Result<(), TreeError> {
-    for (path, target) in links {
+fn link(root: &Path, links: &[Link]) -> Result<(), TreeError> {
+    for Link { path, target, .. } in links {
         let place = root.join(path);
         if let Some(parent) = place.parent() {
             std::fs::create_dir_all(parent).map_err(io(format!("unpack {}", path.display())))?;
@@ -274,24 +534,46 @@ fn link(root: &Path, links: &[(PathBuf, PathBuf)]) -> Result<(), TreeError> {
             .map_err(io(format!("unpack {}", path.display())))?;
     }
     let root = root.canonicalize().map_err(io("resolve the tree's root"))?;
-    for (path, target) in links {
-        let shown = || {
-            let text = |path: &Path| path.to_string_lossy().into_owned();
-            (text(path), text(target))
-        };
-        match root.join(path).canonicalize() {
-            Ok(found) if found.starts_with(&root) && !target.is_absolute() => {}
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound && !target.is_absolute() => {
-                let (path, target) = shown();
-                return Err(TreeError::Dangling { path, target });
-            }
-            _ => {
-                let (path, target) = shown();
-                return Err(TreeError::Escape { path, target });
+    // A link that is removed may be what another one leads through.
+    let mut rest: Vec<&Link> = links.iter().collect();
+    loop {
+        let before = rest.len();
+        let mut sound = Vec::new();
+        for one in rest {
+            match check_link(&root, one) {
+                Ok(()) => sound.push(one),
+                Err(_) if one.is_optional => {
+                    std::fs::remove_file(root.join(&one.path))
+                        .map_err(io(format!("leave out {}", one.path.display())))?;
+                }
+                Err(error) => return Err(error),
             }
         }
+        if sound.len() == before {
+            return Ok(());
+        }
+        rest = sound;
     }
-    Ok(())
+}
+
+fn check_link(root: &Path, link: &Link) -> Result<(), TreeError> {
+    let shown = || {
+        let text = |path: &Path| path.to_string_lossy().into_owned();
+        (text(&link.path), text(&link.target))
+    };
+    match root.join(&link.path).canonicalize() {
+        Ok(found) if found.starts_with(root) && !link.target.is_absolute() => Ok(()),
+        Err(error)
+            if error.kind() == std::io::ErrorKind::NotFound && !link.target.is_absolute() =>
+        {
+            let (path, target) = shown();
+            Err(TreeError::Dangling { path, target })
+        }
+        _ => {
+            let (path, target) = shown();
+            Err(TreeError::Escape { path, target })
+        }
+    }
 }
 
 /// Returns true if the path has only plain names, each one step down.

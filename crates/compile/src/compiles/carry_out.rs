@@ -3,7 +3,7 @@
 //! Nothing is written here: a proposed commit is compiled in the same way.
 
 use bunraku_model::{Catalog, CatalogId, CodeId, EnvironmentName, FactSetId, NodeName};
-use bunraku_wire::api::{CompileNote, CompileProblem, Deployed};
+use bunraku_wire::api::{CompileNote, CompileProblem, DeployedCode};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -11,13 +11,14 @@ use super::compiled::config_version;
 use super::compiler::CompileRequest;
 use super::{CompileFailure, Compiles};
 use crate::catalogs::CatalogFile;
+use crate::code_questions::{AskedQuestion, CodeSession};
 use bunraku_control::document;
 use bunraku_control::nodes;
-use bunraku_control::{ServiceError, keys};
+use bunraku_control::{EnvironmentSettings, ServiceError, keys};
 
 /// A compiled catalog that is not stored yet.
 #[derive(Debug)]
-pub struct Proposed {
+pub struct ProposedCatalog {
     pub environment: EnvironmentName,
     pub code_id: CodeId,
     pub fact_set: FactSetId,
@@ -27,12 +28,20 @@ pub struct Proposed {
     pub files: Vec<CatalogFile>,
     /// Messages that the compiler logged.
     pub notes: Vec<CompileNote>,
+    /// The version of the code, or else one that is derived from the catalog's id.
+    pub config_version: String,
     /// Nodes whose outputs the catalog reads at run time.
     pub reads_from_nodes: Vec<NodeName>,
+    /// Questions about other nodes.
+    pub asked: Vec<AskedQuestion>,
 }
 
+/// Number of times that a compile is repeated immediately because data about
+/// other nodes changed in between.
+const REPEATS: usize = 5;
+
 /// The result of an attempt.
-pub(super) enum Attempt {
+pub(super) enum CompileAttempt {
     NoCode {
         environment: EnvironmentName,
     },
@@ -40,21 +49,23 @@ pub(super) enum Attempt {
         environment: EnvironmentName,
         code_id: CodeId,
     },
-    Made(Box<Proposed>),
+    Made(Box<ProposedCatalog>),
     Failed {
         environment: EnvironmentName,
         code_id: CodeId,
         fact_set: FactSetId,
         problems: Vec<CompileProblem>,
+        /// Questions about other nodes, until it failed.
+        asked: Vec<AskedQuestion>,
     },
 }
 
 impl Compiles {
     /// Compiles a node's newest facts with its environment's deployed code.
-    pub(super) async fn attempt(&self, node: &NodeName) -> Result<Attempt, CompileFailure> {
+    pub(super) async fn attempt(&self, node: &NodeName) -> Result<CompileAttempt, CompileFailure> {
         let environment = self.environment_of(node).await.map_err(temporary)?;
         let Some(deployed) = self.deployed(&environment).await.map_err(temporary)? else {
-            return Ok(Attempt::NoCode { environment });
+            return Ok(CompileAttempt::NoCode { environment });
         };
         let code_id = deployed.code_id;
         let Some(request) = self
@@ -62,21 +73,49 @@ impl Compiles {
             .await
             .map_err(temporary)?
         else {
-            return Ok(Attempt::NoFacts {
+            return Ok(CompileAttempt::NoFacts {
                 environment,
                 code_id,
             });
         };
-        match self.make(&request).await {
-            Ok(made) => Ok(Attempt::Made(Box::new(made))),
-            Err(CompileFailure::Problems(problems)) => Ok(Attempt::Failed {
+        let (session, made) = self.make_at_one_state(request.clone()).await?;
+        match made {
+            Ok(made) => Ok(CompileAttempt::Made(Box::new(made))),
+            Err(CompileFailure::Problems(problems)) => Ok(CompileAttempt::Failed {
                 environment,
                 code_id,
                 fact_set: request.fact_set,
                 problems,
+                asked: session.questions().await,
             }),
             Err(temporary) => Err(temporary),
         }
+    }
+
+    /// Compiles with answers about other nodes that are all from one state of
+    /// the index. Repeats the compile if it read two states.
+    async fn make_at_one_state(
+        &self,
+        mut request: CompileRequest,
+    ) -> Result<(CodeSession, Result<ProposedCatalog, CompileFailure>), CompileFailure> {
+        for _ in 0..REPEATS {
+            let session = self.code_session(&request.node);
+            request.questions = Some(session.clone());
+            let made = self.make(&request).await;
+            if let Some(error) = session.unanswered().await {
+                return Err(CompileFailure::temporary(error));
+            }
+            if !session.is_outdated().await {
+                return Ok((session, made));
+            }
+        }
+        Err(CompileFailure::temporary(ServiceError::Busy {
+            message: "the data about other nodes changed during every attempt".to_owned(),
+        }))
+    }
+
+    pub(super) fn code_session(&self, node: &NodeName) -> CodeSession {
+        CodeSession::new(std::sync::Arc::clone(&self.inner.answers), node)
     }
 
     /// Compiles a node with code that need not be deployed, and writes nothing.
@@ -85,13 +124,13 @@ impl Compiles {
         &self,
         node: &NodeName,
         code_id: &CodeId,
-    ) -> Result<Proposed, CompileFailure> {
+    ) -> Result<ProposedCatalog, CompileFailure> {
         let environment = self.environment_of(node).await.map_err(temporary)?;
         let request = self.request_for(node, &environment, code_id, false).await;
         let request = request
             .map_err(temporary)?
-            .ok_or_else(|| CompileFailure::said(format!("`{node}` has sent no facts yet")))?;
-        self.make(&request).await
+            .ok_or_else(|| CompileFailure::said(format!("`{node}` has not sent facts yet")))?;
+        self.make_at_one_state(request).await?.1
     }
 
     pub async fn environment_of(&self, node: &NodeName) -> Result<EnvironmentName, ServiceError> {
@@ -102,7 +141,7 @@ impl Compiles {
     pub async fn deployed(
         &self,
         environment: &EnvironmentName,
-    ) -> Result<Option<Deployed>, ServiceError> {
+    ) -> Result<Option<DeployedCode>, ServiceError> {
         let key = keys::environment_deployed(environment);
         let found = document::read(&*self.inner.store, &key).await?;
         Ok(found.map(|found| found.document))
@@ -120,6 +159,7 @@ impl Compiles {
             Err(ServiceError::NotFound { .. }) => return Ok(None),
             Err(other) => return Err(other),
         };
+        let settings = EnvironmentSettings::read(&*self.inner.store, environment).await?;
         Ok(Some(CompileRequest {
             node: node.clone(),
             environment: environment.clone(),
@@ -128,27 +168,35 @@ impl Compiles {
             fact_set: known.fact_set,
             extensions: self.certificate_extensions(node).await?,
             locks: Some(self.lock_reader(node, kept)),
+            questions: Some(self.code_session(node)),
+            ordering: settings.and_then(|settings| settings.order),
         }))
     }
 
-    async fn make(&self, request: &CompileRequest) -> Result<Proposed, CompileFailure> {
+    async fn make(&self, request: &CompileRequest) -> Result<ProposedCatalog, CompileFailure> {
         let ready = self
             .inner
             .compilers
             .get(&request.environment, &request.code_id)
             .await?;
-        let done = ready.compiler.compile(request, &self.inner.slots).await?;
-        let (mut catalog, notes) = (done.catalog, done.notes);
+        let slots = self.inner.slots.of(&request.environment);
+        let done = ready.compiler.compile(request, &slots).await?;
+        let (mut catalog, mut notes, version) = (done.catalog, done.notes, done.version);
+        drop_secret_exports(&mut catalog, &mut notes);
         catalog.name = request.node.to_string();
         catalog.environment = Some(json!(request.environment));
         catalog.code_id = Some(json!(request.code_id));
+        // Code may bring a catalog with an order of its own. The environment's setting wins.
+        catalog.ordering = request.ordering.or(catalog.ordering);
         let limit = self.inner.catalogs.options().max_files;
         let modules = ready.modules.clone();
         let work = move || {
-            let files = ready
+            let mut files = ready
                 .sources
                 .make_static(&mut catalog)
                 .map_err(CompileFailure::Problems)?;
+            let pinned = ready.plugins.pin(&mut catalog, &mut files);
+            pinned.map_err(CompileFailure::said)?;
             Ok::<_, CompileFailure>((catalog, files))
         };
         let done = tokio::task::spawn_blocking(work).await;
@@ -160,21 +208,55 @@ impl Compiles {
         if files.len() > limit {
             let count = files.len();
             let message =
-                format!("the catalog refers to {count} files, and at most {limit} are kept");
+                format!("the catalog refers to {count} files, which exceeds the limit of {limit}");
             return Err(CompileFailure::said(message));
         }
-        catalog.version = Some(json!(config_version(id)));
+        let config_version = version.unwrap_or_else(|| config_version(id));
+        catalog.version = Some(json!(config_version));
         catalog.catalog_uuid = Some(json!(uuid_of(id)));
-        Ok(Proposed {
+        Ok(ProposedCatalog {
             environment: request.environment.clone(),
             code_id: request.code_id.clone(),
             fact_set: request.fact_set,
             reads_from_nodes: reads_from_nodes(&catalog),
+            asked: match &request.questions {
+                Some(session) => session.questions().await,
+                None => Vec::new(),
+            },
+            config_version,
             id,
             catalog,
             files,
             notes,
         })
+    }
+}
+
+/// Removes secrets from exported resources, as PuppetDB does: other nodes must
+/// not receive them.
+fn drop_secret_exports(catalog: &mut Catalog, notes: &mut Vec<CompileNote>) {
+    for export in &mut catalog.exports {
+        let is_secret = |name: &&String| export.is_sensitive(name);
+        let secret: Vec<String> = export
+            .parameters
+            .keys()
+            .filter(is_secret)
+            .cloned()
+            .collect();
+        for name in secret {
+            export.parameters.remove(&name);
+            notes.push(CompileNote {
+                level: "warning".to_owned(),
+                message: format!(
+                    "the secret parameter `{name}` of the exported {} is not exported",
+                    export.reference()
+                ),
+                file: export.file.clone(),
+                line: export.line,
+                column: None,
+            });
+        }
+        export.sensitive_parameters.clear();
     }
 }
 

@@ -23,13 +23,15 @@ impl Compiles {
             ServiceError::invalid(format!("environment {environment} has no code yet"))
         })?;
         let request = self
+            // Both compiles share the answers to questions about other nodes.
             .request_for(node, &environment, &deployed.code_id, false)
             .await?
-            .ok_or_else(|| ServiceError::invalid(format!("{node} has sent no facts yet")))?;
-        let (compilers, slots) = (&self.inner.compilers, &self.inner.slots);
+            .ok_or_else(|| ServiceError::invalid(format!("{node} has not sent facts yet")))?;
+        let slots = self.inner.slots.of(&environment);
+        let compilers = &self.inner.compilers;
         let ready = compilers.get(&environment, &deployed.code_id).await;
         let ready = ready.map_err(failed)?;
-        let plain = ready.compiler.compile_plainly(&request, slots).await;
+        let plain = ready.compiler.compile_plainly(&request, &slots).await;
         let plain = plain.ok_or_else(|| {
             let name = ready.compiler.name();
             ServiceError::invalid(format!(
@@ -39,7 +41,7 @@ impl Compiles {
         let plain = plain.map_err(failed)?;
         let ours = ready
             .compiler
-            .compile(&request, slots)
+            .compile(&request, &slots)
             .await
             .map_err(failed)?;
         Ok(compared(node, plain, ours.catalog))
@@ -53,7 +55,7 @@ fn failed(failure: CompileFailure) -> ServiceError {
             ServiceError::invalid(texts.join("; "))
         }
         CompileFailure::Temporary(source) => ServiceError::Internal {
-            what: "the catalogs cannot be compared".to_owned(),
+            what: "cannot compare the catalogs".to_owned(),
             source,
         },
     }

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 /// While this entry exists, the catalog is held under the name
 /// `compiled/<node>`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Compiled {
+pub struct CompiledCatalog {
     pub environment: EnvironmentName,
     pub catalog: CatalogId,
     /// The blob with its JSON text.
@@ -28,6 +28,9 @@ pub struct Compiled {
     /// Derived from the catalog id.
     pub config_version: String,
     pub resources: usize,
+    /// The hash of the resources that it exports, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exports: Option<ContentId>,
     /// Nodes whose outputs it reads at run time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reads_from_nodes: Vec<NodeName>,

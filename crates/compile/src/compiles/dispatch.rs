@@ -1,14 +1,15 @@
 //! Assigns queued nodes to slots for as long as the server runs.
 //!
-//! Each environment may have as many active nodes as there are slots; the slots
-//! themselves are shared. So an environment whose compiler hangs delays only
+//! Each environment may have as many active nodes as there are slots. The slots
+//! themselves are shared, but no environment stays without one
+//! ([`slots`](super::slots)). So an environment whose compiler hangs delays only
 //! its own nodes, and no node that leaves it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use bunraku_model::{EnvironmentName, NodeName};
-use bunraku_store::{Change, Follow, Followed, KeyValue, Revision, StoreError};
+use bunraku_store::{Change, Follow, FollowEvent, KeyValue, Revision, StoreError};
 use bunraku_wire::api::CompileOutcome;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -16,7 +17,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::claim::Claim;
-use super::outcome::Written;
+use super::outcome::StoreOutcome;
 use super::queue::QueueEntry;
 use super::view::QueueView;
 use super::{Compiles, WorkLease};
@@ -30,14 +31,14 @@ const RETRY: Duration = Duration::from_secs(5);
 const TICK: Duration = Duration::from_secs(1);
 
 /// The reason why a node is free again.
-enum Ended {
+enum CompileEnd {
     Done,
     /// Retry after a delay.
     Later,
 }
 
 /// A node that is being compiled.
-struct UnderWay {
+struct RunningCompile {
     environment: EnvironmentName,
     /// Cancelled when the node has moved to another environment.
     moved: CancellationToken,
@@ -46,9 +47,9 @@ struct UnderWay {
 struct Dispatcher {
     compiles: Compiles,
     view: QueueView,
-    under_way: HashMap<NodeName, UnderWay>,
+    under_way: HashMap<NodeName, RunningCompile>,
     later: HashMap<NodeName, Instant>,
-    tasks: JoinSet<(NodeName, Ended)>,
+    tasks: JoinSet<(NodeName, CompileEnd)>,
 }
 
 impl Compiles {
@@ -69,6 +70,7 @@ impl Compiles {
         tokio::select! {
             () = dispatcher.run(&mut lease, &shutdown) => {}
             () = self.follow_locks() => {}
+            () = self.follow_answers() => {}
         }
         // Dropping the tasks stops their work; the end of the lease frees the nodes.
         drop(dispatcher);
@@ -82,14 +84,14 @@ impl Compiles {
         requested: Revision,
         lease: &WorkLease,
         moved: &CancellationToken,
-    ) -> Ended {
+    ) -> CompileEnd {
         let started = Instant::now();
         let claim = match self.claim(node, requested, lease).await {
             Ok(Some(claim)) => claim,
-            Ok(None) => return Ended::Done,
+            Ok(None) => return CompileEnd::Done,
             Err(error) => {
-                tracing::warn!(%node, error = %chain(&error), "cannot claim a node; it is tried again");
-                return Ended::Later;
+                tracing::warn!(%node, error = %chain(&error), "cannot claim a node; retrying");
+                return CompileEnd::Later;
             }
         };
         let work = async {
@@ -100,34 +102,34 @@ impl Compiles {
         };
         let outcome = tokio::select! {
             // Another server may compile the node from now on.
-            () = lease.lost.cancelled() => return Ended::Later,
+            () = lease.lost.cancelled() => return CompileEnd::Later,
             () = moved.cancelled() => {
-                tracing::info!(%node, "the node has another environment: it is compiled there");
+                tracing::info!(%node, "the node moved to another environment and is compiled there");
                 self.try_to_give_back(&claim).await;
-                return Ended::Done;
+                return CompileEnd::Done;
             }
             outcome = work => outcome,
         };
         let seconds = started.elapsed().as_secs_f64();
         match outcome {
-            Ok(Written::Lost) => Ended::Later,
-            Ok(Written::Done(outcome)) => {
+            Ok(StoreOutcome::Lost) => CompileEnd::Later,
+            Ok(StoreOutcome::Done(outcome)) => {
                 self.inner.metrics.ended(word(&outcome), seconds);
                 tracing::debug!(%node, outcome = word(&outcome), seconds, "compiled");
-                Ended::Done
+                CompileEnd::Done
             }
             Err(error) => {
                 self.inner.metrics.ended("interrupted", seconds);
-                tracing::warn!(%node, error = %chain(&error), "cannot compile now; it is tried again");
+                tracing::warn!(%node, error = %chain(&error), "cannot compile now; retrying");
                 self.try_to_give_back(&claim).await;
-                Ended::Later
+                CompileEnd::Later
             }
         }
     }
 
     async fn try_to_give_back(&self, claim: &Claim) {
         if let Err(error) = self.give_back(claim).await {
-            tracing::warn!(node = %claim.node, error = %chain(&error), "cannot give a claim back; it ends with the lease");
+            tracing::warn!(node = %claim.node, error = %chain(&error), "cannot release a claim; it expires with its lease");
         }
     }
 }
@@ -191,7 +193,7 @@ impl Dispatcher {
         }
         for (environment, (node, requested)) in chosen {
             let moved = CancellationToken::new();
-            let under_way = UnderWay {
+            let under_way = RunningCompile {
                 environment,
                 moved: moved.clone(),
             };
@@ -205,17 +207,17 @@ impl Dispatcher {
         self.compiles.inner.metrics.running(self.under_way.len());
     }
 
-    fn ended(&mut self, ended: Result<(NodeName, Ended), tokio::task::JoinError>) {
+    fn ended(&mut self, ended: Result<(NodeName, CompileEnd), tokio::task::JoinError>) {
         match ended {
             Ok((node, ended)) => {
                 self.under_way.remove(&node);
-                if let Ended::Later = ended {
+                if let CompileEnd::Later = ended {
                     self.later.insert(node, Instant::now() + RETRY);
                 }
             }
             Err(error) => {
                 // The task's node is unknown: free all nodes once no task is left.
-                tracing::error!(error = %error, "a compile ended badly");
+                tracing::error!(error = %error, "a compile task crashed");
                 if self.tasks.is_empty() {
                     self.under_way.clear();
                 }
@@ -224,7 +226,7 @@ impl Dispatcher {
         self.compiles.inner.metrics.running(self.under_way.len());
     }
 
-    async fn queue_changed(&mut self, followed: Result<Followed, StoreError>) {
+    async fn queue_changed(&mut self, followed: Result<FollowEvent, StoreError>) {
         for (key, entry) in changes(followed).await {
             let Some(node) = keys::parse_node_below(keys::COMPILE_QUEUE, &key) else {
                 continue;
@@ -235,14 +237,14 @@ impl Dispatcher {
                     // A new request may fix the cause of the delay.
                     self.later.remove(&node);
                     let request: QueueEntry = request;
-                    let elsewhere = |it: &&UnderWay| it.environment != request.environment;
+                    let elsewhere = |it: &&RunningCompile| it.environment != request.environment;
                     if let Some(under_way) = self.under_way.get(&node).filter(elsewhere) {
                         under_way.moved.cancel();
                     }
                     self.view.put(node, request, modified);
                 }
                 Some((Err(error), _)) => {
-                    tracing::error!(%node, error = %chain(&error), "a compile request cannot be read");
+                    tracing::error!(%node, error = %chain(&error), "cannot read a compile request");
                 }
             }
         }
@@ -250,7 +252,7 @@ impl Dispatcher {
         changes.send_modify(|count| *count = count.wrapping_add(1));
     }
 
-    async fn claims_changed(&mut self, followed: Result<Followed, StoreError>) {
+    async fn claims_changed(&mut self, followed: Result<FollowEvent, StoreError>) {
         for (key, entry) in changes(followed).await {
             let Some(node) = keys::parse_node_below(keys::COMPILE_CLAIMS, &key) else {
                 continue;
@@ -277,13 +279,13 @@ impl Dispatcher {
 }
 
 /// Returns each key with its newest value, or nothing if it was deleted.
-async fn changes(followed: Result<Followed, StoreError>) -> Vec<(String, Option<KeyValue>)> {
+async fn changes(followed: Result<FollowEvent, StoreError>) -> Vec<(String, Option<KeyValue>)> {
     match followed {
-        Ok(Followed::Snapshot { items, .. }) => items
+        Ok(FollowEvent::Snapshot { items, .. }) => items
             .into_iter()
             .map(|item| (item.key.clone(), Some(item)))
             .collect(),
-        Ok(Followed::Changes(batch)) => batch
+        Ok(FollowEvent::Changes(batch)) => batch
             .changes
             .into_iter()
             .map(|change| match change {
@@ -292,7 +294,7 @@ async fn changes(followed: Result<Followed, StoreError>) -> Vec<(String, Option<
             })
             .collect(),
         Err(error) => {
-            tracing::warn!(error = %error, "the compile queue cannot be followed; trying again");
+            tracing::warn!(error = %error, "cannot watch the compile queue; retrying");
             tokio::time::sleep(Duration::from_millis(500)).await;
             Vec::new()
         }

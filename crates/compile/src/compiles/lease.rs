@@ -60,7 +60,7 @@ impl LeaseKeeper {
         let id = match self.store.lease_grant(self.ttl).await {
             Ok(id) => id,
             Err(error) => {
-                tracing::warn!(error = %error, "cannot get a lease to compile with; trying again");
+                tracing::warn!(error = %error, "cannot get a lease for compiles; retrying");
                 tokio::time::sleep(self.ttl / 3).await;
                 return;
             }
@@ -75,11 +75,11 @@ impl LeaseKeeper {
             match tokio::time::timeout_at(doubt, self.store.lease_keep_alive(id)).await {
                 Ok(Ok(())) => confirmed = asked,
                 Ok(Err(StoreError::LeaseNotFound(_))) | Err(_) => {
-                    tracing::warn!("the lease of this server's compiles was lost; they start anew");
+                    tracing::warn!("the lease of this server's compiles was lost; restarting them");
                     return;
                 }
                 Ok(Err(error)) if Instant::now() >= doubt => {
-                    tracing::warn!(error = %error, "the lease of this server's compiles is in doubt; they start anew");
+                    tracing::warn!(error = %error, "the lease of this server's compiles may have expired; restarting them");
                     return;
                 }
                 Ok(Err(_)) => {}

@@ -12,7 +12,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bunraku_model::{LockName, NodeName};
-use bunraku_store::{Change, Follow, Followed, KeyValue, SharedStore, Transaction};
+use bunraku_store::{
+    Change, Follow, FollowEvent, KeyValue, SharedStore, Swap, Transaction, compare_and_swap,
+};
 use bunraku_wire::api::CompileReason;
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
@@ -27,7 +29,7 @@ const RETRY: Duration = Duration::from_millis(500);
 
 /// The answer that a reader received.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-struct Told {
+struct LockAnswer {
     holders: Vec<String>,
 }
 
@@ -63,7 +65,7 @@ impl LockReader {
             return Ok(holders);
         }
         loop {
-            let told = Told {
+            let told = LockAnswer {
                 holders: holders.clone(),
             };
             self.keep(lock, &told).await?;
@@ -75,7 +77,7 @@ impl LockReader {
         }
     }
 
-    async fn keep(&self, lock: &LockName, told: &Told) -> Result<(), ServiceError> {
+    async fn keep(&self, lock: &LockName, told: &LockAnswer) -> Result<(), ServiceError> {
         let (key, told) = (keys::lock_reader(lock, &self.node), document::encode(told));
         // Most compiles get the same answer as the one before.
         let known = self.store.get(&key).await?;
@@ -110,15 +112,15 @@ impl Compiles {
         loop {
             let changed: BTreeSet<LockName> = match locks.next().await {
                 // Changes may have happened while no server watched.
-                Ok(Followed::Snapshot { .. }) => {
+                Ok(FollowEvent::Snapshot { .. }) => {
                     self.until_done(|| self.look_at_all_readers()).await;
                     continue;
                 }
-                Ok(Followed::Changes(batch)) => {
+                Ok(FollowEvent::Changes(batch)) => {
                     batch.changes.iter().filter_map(changed_lock).collect()
                 }
                 Err(error) => {
-                    tracing::warn!(error = %error, "locks cannot be followed; trying again");
+                    tracing::warn!(error = %error, "cannot watch the locks; retrying");
                     tokio::time::sleep(RETRY).await;
                     continue;
                 }
@@ -131,7 +133,7 @@ impl Compiles {
 
     async fn until_done<W: Future<Output = Result<(), ServiceError>>>(&self, work: impl Fn() -> W) {
         while let Err(error) = work().await {
-            tracing::warn!(error = %error, "nodes that ask for a lock wait; trying again");
+            tracing::warn!(error = %error, "cannot queue the nodes that read a lock; retrying");
             tokio::time::sleep(RETRY).await;
         }
     }
@@ -157,7 +159,7 @@ impl Compiles {
         }
         let holders = self.locks().owners(lock).await?;
         for reader in &readers {
-            let told = document::decode::<Told>(reader);
+            let told = document::decode::<LockAnswer>(reader);
             if !told.is_ok_and(|told| told.holders == holders) {
                 self.compile_again(reader).await?;
             }
@@ -167,8 +169,13 @@ impl Compiles {
 
     /// Removes a reader and requests its compile. Only one of several servers succeeds.
     async fn compile_again(&self, reader: &KeyValue) -> Result<(), ServiceError> {
-        let store = &self.inner.store;
-        loop {
+        let store = &*self.inner.store;
+        compare_and_swap(store, |_| async {
+            // Another server may have been faster.
+            let now = store.get(&reader.key).await?;
+            if now.is_none_or(|now| now.modified != reader.modified) {
+                return Ok(Swap::Done(()));
+            }
             let out = || {
                 Transaction::new()
                     .when_unchanged(&reader.key, Some(reader))
@@ -188,15 +195,9 @@ impl Compiles {
                 Err(ServiceError::NotFound { .. }) => out(),
                 Err(error) => return Err(error),
             };
-            if store.commit(transaction).await?.is_committed() {
-                return Ok(());
-            }
-            // Another server was faster, or requested the same compile at the same moment.
-            match store.get(&reader.key).await? {
-                Some(now) if now.modified == reader.modified => {}
-                _ => return Ok(()),
-            }
-        }
+            Ok(Swap::Write(transaction, ()))
+        })
+        .await
     }
 }
 

@@ -19,7 +19,11 @@ mod dispatch;
 mod lease;
 mod lock_readers;
 mod outcome;
+mod plugins;
 mod queue;
+mod readers;
+mod reads;
+mod slots;
 mod status;
 mod trusted;
 mod view;
@@ -29,17 +33,19 @@ use std::time::Duration;
 
 use bunraku_model::ServerId;
 use bunraku_store::SharedStore;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 pub use crate::compile_failure::CompileFailure;
-pub use carry_out::Proposed;
-pub use compiled::{CompileFailed, Compiled, holder};
+pub use carry_out::ProposedCatalog;
+pub use compiled::{CompileFailed, CompiledCatalog, holder};
 pub use compiler::{Compilation, CompileRequest, Compiler, PuppetOptions, StateFunctions};
 pub use lease::{LeaseKeeper, WorkLease};
 pub use queue::CompileQueue;
+pub use slots::{CompileSlot, CompileSlots, EnvironmentSlots};
 
 use crate::catalogs::Catalogs;
 use crate::code::Code;
+use crate::code_questions::AnswerCode;
 use crate::modules::Modules;
 use bunraku_control::clock::Clock;
 use bunraku_control::metrics::CompileMetrics;
@@ -49,10 +55,14 @@ use compiler::{Compilers, NoStateFunctions};
 /// Compile settings of this server.
 #[derive(Clone, Debug)]
 pub struct CompileOptions {
-    /// Number of concurrent compiles on this server. With 0, only other servers compile.
+    /// Number of concurrent compiles on this server, besides additional ones that
+    /// keep environments apart ([`CompileSlots`]). With 0, only other servers compile.
     pub concurrency: usize,
     /// A server that is silent for this long loses its claims.
     pub lease: Duration,
+    /// Nodes whose code asked about other nodes are compiled again when an answer
+    /// has changed and then stayed the same for this long.
+    pub answer_quiet: Duration,
     /// The meaning of state functions; without it, every state is unknown.
     pub functions: Arc<dyn StateFunctions>,
     /// The server's settings for Puppet code.
@@ -65,6 +75,7 @@ impl Default for CompileOptions {
         Self {
             concurrency: cores,
             lease: Duration::from_secs(10),
+            answer_quiet: Duration::from_secs(10),
             functions: Arc::new(NoStateFunctions),
             puppet: Arc::default(),
         }
@@ -81,6 +92,8 @@ pub struct CompileParts {
     pub code: Code,
     pub modules: Modules,
     pub metrics: Arc<CompileMetrics>,
+    /// Answers questions of code about other nodes.
+    pub answers: Arc<dyn AnswerCode>,
     pub options: CompileOptions,
 }
 
@@ -99,8 +112,11 @@ struct Inner {
     compilers: Compilers,
     queue: CompileQueue,
     metrics: Arc<CompileMetrics>,
+    answers: Arc<dyn AnswerCode>,
     options: CompileOptions,
-    slots: Semaphore,
+    slots: CompileSlots,
+    /// Only one task archives plugins at a time; the others find the result.
+    archiving: tokio::sync::Mutex<()>,
     /// Counts changes of the queue, for tasks that wait for them.
     changes: watch::Sender<u64>,
 }
@@ -128,14 +144,16 @@ impl Compiles {
         Self {
             inner: Arc::new(Inner {
                 queue: CompileQueue::new(parts.store.clone(), parts.clock.clone()),
-                slots: Semaphore::new(parts.options.concurrency.max(1)),
+                slots: CompileSlots::new(parts.options.concurrency.max(1)),
                 changes: watch::channel(0).0,
+                archiving: tokio::sync::Mutex::default(),
                 store: parts.store,
                 clock: parts.clock,
                 server: parts.server,
                 facts: parts.facts,
                 catalogs: parts.catalogs,
                 metrics: parts.metrics,
+                answers: parts.answers,
                 options: parts.options,
                 compilers,
             }),

@@ -4,39 +4,41 @@
 //! The transaction compares the claim, so a server that lost it writes nothing.
 //! A request that came during the compile stays in the queue.
 
-use bunraku_model::{CatalogId, CodeId, EnvironmentName, FactSetId};
-use bunraku_store::{Compare, StoreError, Transaction};
+use bunraku_model::catalog::Resource;
+use bunraku_model::{
+    Catalog, CatalogId, CodeId, ContentId, EnvironmentName, FactSetId, content_id_of_json,
+};
+use bunraku_store::{Compare, Swap, Transaction, compare_and_swap};
 use bunraku_wire::api::{CompileNote, CompileOutcome, CompileProblem, LastCompile};
 
-use super::carry_out::{Attempt, Proposed};
+use super::carry_out::{CompileAttempt, ProposedCatalog};
 use super::claim::Claim;
-use super::compiled::config_version;
-use super::{CompileFailed, Compiled, Compiles, holder};
+use super::{CompileFailed, CompiledCatalog, Compiles, holder};
 use crate::catalogs::{CatalogError, NewCatalog};
+use crate::code_questions::AskedQuestion;
 use bunraku_control::document;
 use bunraku_control::{ServiceError, keys};
 
-/// Number of times that a write with an unknown outcome is checked again.
-const ATTEMPTS: usize = 5;
-
 /// The result of storing an outcome.
-pub(super) enum Written {
+pub(super) enum StoreOutcome {
     Done(CompileOutcome),
     /// The lease ended, or the node was removed: another server handles it.
     Lost,
 }
 
 /// The outcome to store.
-struct Verdict {
+struct OutcomeRecord {
     environment: EnvironmentName,
     code_id: Option<CodeId>,
     fact_set: Option<FactSetId>,
     notes: Vec<CompileNote>,
-    kind: Kind,
+    /// Questions about other nodes.
+    asked: Vec<AskedQuestion>,
+    kind: OutcomeKind,
 }
 
-enum Kind {
-    Good(Compiled),
+enum OutcomeKind {
+    Good(Box<CompiledCatalog>),
     Bad(Vec<CompileProblem>),
     Nothing(CompileOutcome),
 }
@@ -46,61 +48,66 @@ impl Compiles {
     pub(super) async fn finish(
         &self,
         claim: &Claim,
-        attempt: Attempt,
+        attempt: CompileAttempt,
         took_ms: u64,
-    ) -> Result<Written, ServiceError> {
+    ) -> Result<StoreOutcome, ServiceError> {
         let verdict = self.verdict(claim, attempt).await?;
-        let mut unknown = 0;
-        loop {
+        let verdict = &verdict;
+        compare_and_swap(&*self.inner.store, |_| async move {
             if !self.still_ours(claim).await? {
-                return Ok(Written::Lost);
+                return Ok(Swap::Done(StoreOutcome::Lost));
             }
-            let (transaction, outcome) = self.transaction(claim, &verdict, took_ms).await?;
-            match self.inner.store.commit(transaction).await {
-                Ok(done) if done.is_committed() => return Ok(Written::Done(outcome)),
-                Ok(_) => {}
-                Err(StoreError::OutcomeUnknown(_)) if unknown < ATTEMPTS => unknown += 1,
-                Err(error) => return Err(error.into()),
-            }
-        }
+            let (transaction, outcome) = self.transaction(claim, verdict, took_ms).await?;
+            Ok(Swap::Write(transaction, StoreOutcome::Done(outcome)))
+        })
+        .await
     }
 
-    async fn verdict(&self, claim: &Claim, attempt: Attempt) -> Result<Verdict, ServiceError> {
+    async fn verdict(
+        &self,
+        claim: &Claim,
+        attempt: CompileAttempt,
+    ) -> Result<OutcomeRecord, ServiceError> {
         Ok(match attempt {
-            Attempt::NoCode { environment } => Verdict {
+            CompileAttempt::NoCode { environment } => OutcomeRecord {
                 environment,
                 code_id: None,
                 fact_set: None,
                 notes: Vec::new(),
-                kind: Kind::Nothing(CompileOutcome::NoCode),
+                asked: Vec::new(),
+                kind: OutcomeKind::Nothing(CompileOutcome::NoCode),
             },
-            Attempt::NoFacts {
+            CompileAttempt::NoFacts {
                 environment,
                 code_id,
-            } => Verdict {
+            } => OutcomeRecord {
                 environment,
                 code_id: Some(code_id),
                 fact_set: None,
                 notes: Vec::new(),
-                kind: Kind::Nothing(CompileOutcome::NoFacts),
+                asked: Vec::new(),
+                kind: OutcomeKind::Nothing(CompileOutcome::NoFacts),
             },
-            Attempt::Failed {
+            CompileAttempt::Failed {
                 environment,
                 code_id,
                 fact_set,
                 problems,
-            } => Verdict {
+                asked,
+            } => OutcomeRecord {
                 environment,
                 code_id: Some(code_id),
                 fact_set: Some(fact_set),
                 notes: Vec::new(),
-                kind: Kind::Bad(problems),
+                asked,
+                kind: OutcomeKind::Bad(problems),
             },
-            Attempt::Made(mut made) => Verdict {
+            CompileAttempt::Made(mut made) => OutcomeRecord {
                 environment: made.environment.clone(),
                 code_id: Some(made.code_id.clone()),
                 fact_set: Some(made.fact_set),
                 notes: std::mem::take(&mut made.notes),
+                asked: std::mem::take(&mut made.asked),
                 kind: self.keep(claim, *made).await?,
             },
         })
@@ -108,8 +115,13 @@ impl Compiles {
 
     /// Stores the catalog. A catalog that is too large is a failure of the
     /// code, not of the server.
-    async fn keep(&self, claim: &Claim, made: Proposed) -> Result<Kind, ServiceError> {
+    async fn keep(
+        &self,
+        claim: &Claim,
+        made: ProposedCatalog,
+    ) -> Result<OutcomeKind, ServiceError> {
         let resources = made.catalog.resources.len();
+        let exports = exports_id(&made.catalog);
         let new = NewCatalog {
             node: claim.node.clone(),
             environment: made.environment.clone(),
@@ -118,23 +130,22 @@ impl Compiles {
             files: made.files,
         };
         match self.inner.catalogs.put(&new).await {
-            Ok((catalog, content)) => Ok(Kind::Good(Compiled {
+            Ok((catalog, content)) => Ok(OutcomeKind::Good(Box::new(CompiledCatalog {
                 environment: made.environment,
                 catalog,
                 content,
                 code_id: made.code_id,
                 fact_set: made.fact_set,
                 compiled_at: self.inner.clock.now(),
-                config_version: config_version(catalog),
+                config_version: made.config_version,
                 resources,
+                exports,
                 reads_from_nodes: made.reads_from_nodes,
-            })),
+            }))),
             Err(error @ (CatalogError::TooLarge { .. } | CatalogError::TooManyFiles { .. })) => {
-                Ok(Kind::Bad(vec![CompileProblem {
+                Ok(OutcomeKind::Bad(vec![CompileProblem {
                     message: error.to_string(),
-                    hint: Some(
-                        "`max_catalog_bytes` under [server.compile] is the limit".to_owned(),
-                    ),
+                    hint: Some("raise `max_catalog_bytes` under [server.compile]".to_owned()),
                     ..CompileProblem::default()
                 }]))
             }
@@ -152,7 +163,7 @@ impl Compiles {
     async fn transaction(
         &self,
         claim: &Claim,
-        verdict: &Verdict,
+        verdict: &OutcomeRecord,
         took_ms: u64,
     ) -> Result<(Transaction, CompileOutcome), ServiceError> {
         let node = &claim.node;
@@ -162,20 +173,23 @@ impl Compiles {
             .when(Compare::Exists(keys::node_record(node)))
             .delete(claimed);
         let request = self.inner.store.get(&keys::compile_request(node)).await?;
+        transaction = self
+            .reads_in(transaction, claim, &verdict.asked, request.as_ref())
+            .await?;
         if let Some(request) = request.filter(|request| request.modified == claim.requested) {
             transaction = transaction
                 .when_unchanged(&request.key, Some(&request))
                 .delete(request.key.clone());
         }
         let (mut transaction, outcome) = match &verdict.kind {
-            Kind::Good(compiled) => self.good(claim, transaction, compiled).await?,
-            Kind::Bad(problems) => {
+            OutcomeKind::Good(compiled) => self.good(claim, transaction, compiled).await?,
+            OutcomeKind::Bad(problems) => {
                 let outcome = CompileOutcome::Failed {
                     problems: problems.clone(),
                 };
                 (self.bad(claim, transaction, verdict, problems), outcome)
             }
-            Kind::Nothing(outcome) => (transaction, outcome.clone()),
+            OutcomeKind::Nothing(outcome) => (transaction, outcome.clone()),
         };
         let status = LastCompile {
             environment: verdict.environment.clone(),
@@ -195,11 +209,11 @@ impl Compiles {
         &self,
         claim: &Claim,
         transaction: Transaction,
-        compiled: &Compiled,
+        compiled: &CompiledCatalog,
     ) -> Result<(Transaction, CompileOutcome), ServiceError> {
         let node = &claim.node;
         let key = keys::compiled(node);
-        let before = document::read::<Compiled>(&*self.inner.store, &key).await?;
+        let before = document::read::<CompiledCatalog>(&*self.inner.store, &key).await?;
         let known = before.as_ref().map(|before| &before.entry);
         let changed = before.as_ref().map(|before| before.document.catalog);
         let changed = changed != Some(compiled.catalog);
@@ -233,7 +247,7 @@ impl Compiles {
         &self,
         claim: &Claim,
         transaction: Transaction,
-        verdict: &Verdict,
+        verdict: &OutcomeRecord,
         problems: &[CompileProblem],
     ) -> Transaction {
         let Some(code_id) = verdict.code_id.clone() else {
@@ -248,4 +262,20 @@ impl Compiles {
         };
         transaction.put(keys::compile_error(&claim.node), document::encode(&failed))
     }
+}
+
+/// Returns the hash of the exports of a catalog. Their places do not count.
+fn exports_id(catalog: &Catalog) -> Option<ContentId> {
+    if catalog.exports.is_empty() {
+        return None;
+    }
+    let exports: Vec<_> = (catalog.exports.iter())
+        .map(|export| Resource {
+            file: None,
+            line: None,
+            ..export.clone()
+        })
+        .collect();
+    let value = serde_json::to_value(&exports).expect("resources are plain data");
+    Some(content_id_of_json(&value))
 }

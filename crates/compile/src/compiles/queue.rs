@@ -9,7 +9,9 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use bunraku_model::{EnvironmentName, FactSetId, NodeName, VolatileFacts};
-use bunraku_store::{Compare, KeyValue, SharedStore, Transaction};
+use bunraku_store::{
+    Compare, KeyValue, SharedStore, StoreError, Swap, Transaction, compare_and_swap, settle,
+};
 use bunraku_wire::api::CompileReason;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -112,12 +114,11 @@ impl CompileQueue {
         node: &NodeName,
         reason: CompileReason,
     ) -> Result<(), ServiceError> {
-        loop {
+        compare_and_swap(&*self.store, |_| async {
             let transaction = self.request_in(Transaction::new(), node, reason).await?;
-            if self.store.commit(transaction).await?.is_committed() {
-                return Ok(());
-            }
-        }
+            Ok(Swap::Write(transaction, ()))
+        })
+        .await
     }
 
     /// Adds many nodes to the queue, in several transactions. Skips nodes that
@@ -152,10 +153,10 @@ impl CompileQueue {
             let environment = environment.clone();
             transaction = self.put_in(transaction, node, environment, known.as_ref(), reason)?;
         }
-        match self.store.commit(transaction).await {
-            Ok(outcome) => Ok(outcome.is_committed()),
+        match settle(&*self.store, transaction).await {
+            Ok(settled) => Ok(settled.is_committed()),
             // Requesting again is harmless.
-            Err(bunraku_store::StoreError::OutcomeUnknown(_)) => Ok(false),
+            Err(StoreError::OutcomeUnknown(_)) => Ok(false),
             Err(other) => Err(other.into()),
         }
     }

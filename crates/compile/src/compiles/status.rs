@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bunraku_model::{CodeId, EnvironmentName, NodeName};
-use bunraku_store::Transaction;
+use bunraku_store::{Swap, Transaction, compare_and_swap};
 use bunraku_wire::api::{
     CompileOutcome, CompileProblem, CompileProgress, CompileReason, CompileSelection,
     CompileStatus, FailureGroup, LastCompile, QueuedCompile,
@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::claim::ClaimDocument;
 use super::queue::QueueEntry;
-use super::{CompileFailed, Compiled, Compiles, holder};
+use super::{CompileFailed, CompiledCatalog, Compiles, holder};
 use bunraku_control::document;
 use bunraku_control::nodes::NodeRecord;
 use bunraku_control::{ServiceError, keys};
@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// The state of an environment's nodes relative to one commit.
 #[derive(Clone, Debug, Default)]
-pub struct Standing {
+pub struct CommitProgress {
     pub progress: CompileProgress,
     pub failures: Vec<FailureGroup>,
 }
@@ -133,7 +133,7 @@ impl Compiles {
     }
 
     /// Returns the newest good catalog of a node.
-    pub async fn compiled(&self, node: &NodeName) -> Result<Option<Compiled>, ServiceError> {
+    pub async fn compiled(&self, node: &NodeName) -> Result<Option<CompiledCatalog>, ServiceError> {
         let found = document::read(&*self.inner.store, &keys::compiled(node)).await?;
         Ok(found.map(|found| found.document))
     }
@@ -143,7 +143,7 @@ impl Compiles {
         &self,
         environment: &EnvironmentName,
         code_id: Option<&CodeId>,
-    ) -> Result<Standing, ServiceError> {
+    ) -> Result<CommitProgress, ServiceError> {
         let store = &*self.inner.store;
         let nodes = self.nodes(Some(environment)).await?;
         let waiting: BTreeSet<String> = document::keys_under(store, keys::COMPILE_QUEUE)
@@ -154,7 +154,7 @@ impl Compiles {
         for entry in document::read_all(store, keys::COMPILE_STATUS).await? {
             last.insert(entry.key.clone(), document::decode(&entry)?);
         }
-        let mut standing = Standing::default();
+        let mut standing = CommitProgress::default();
         let mut failures: BTreeMap<Vec<CompileProblem>, Vec<NodeName>> = BTreeMap::new();
         standing.progress.nodes = nodes.len();
         for (node, _) in nodes {
@@ -196,25 +196,25 @@ impl Compiles {
     /// Removes all compile data of a node that is about to be removed.
     pub async fn forget(&self, node: &NodeName) -> Result<(), ServiceError> {
         let store = &*self.inner.store;
-        loop {
+        compare_and_swap(store, |_| async {
             let key = keys::compiled(node);
-            let known = document::read::<Compiled>(store, &key).await?;
+            let known = document::read::<CompiledCatalog>(store, &key).await?;
             let mut transaction = Transaction::new()
                 .when_unchanged(&key, known.as_ref().map(|known| &known.entry))
                 .delete(key)
                 .delete(keys::compile_request(node))
                 .delete(keys::compile_claim(node))
                 .delete(keys::compile_status(node))
+                .delete(keys::compile_reads(node))
                 .delete(keys::compile_error(node));
             if let Some(known) = known {
                 let catalog = known.document.catalog;
                 let catalogs = &self.inner.catalogs;
                 transaction = catalogs.let_go_in(transaction, catalog, &holder(node));
             }
-            if store.commit(transaction).await?.is_committed() {
-                return Ok(());
-            }
-        }
+            Ok(Swap::Write(transaction, ()))
+        })
+        .await
     }
 
     /// Prepares the compiler of a commit, and returns its name.

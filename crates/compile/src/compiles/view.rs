@@ -11,12 +11,12 @@ use jiff::Timestamp;
 use super::queue::QueueEntry;
 
 /// A node's place: urgent nodes come first, then those that have waited longest.
-type Place = (u8, Timestamp, NodeName);
+type QueuePosition = (u8, Timestamp, NodeName);
 
 #[derive(Default)]
 pub(super) struct QueueView {
     waiting: HashMap<NodeName, (QueueEntry, Revision)>,
-    order: BTreeMap<EnvironmentName, BTreeSet<Place>>,
+    order: BTreeMap<EnvironmentName, BTreeSet<QueuePosition>>,
     claimed: HashSet<NodeName>,
 }
 
@@ -109,31 +109,16 @@ mod tests {
     #[test]
     fn a_person_comes_before_code_before_facts_and_then_who_waits_longest() {
         let mut view = QueueView::default();
-        view.put(
-            node("facts"),
-            entry("p", CompileReason::Facts, 1),
-            Revision(1),
-        );
-        view.put(
-            node("late"),
-            entry("p", CompileReason::Code, 9),
-            Revision(2),
-        );
-        view.put(
-            node("hook"),
-            entry("p", CompileReason::Hook, 5),
-            Revision(3),
-        );
-        view.put(
-            node("person"),
-            entry("p", CompileReason::Person, 20),
-            Revision(4),
-        );
-        view.put(
-            node("other"),
-            entry("q", CompileReason::Facts, 0),
-            Revision(5),
-        );
+        let entries = [
+            ("facts", "p", CompileReason::Facts, 1),
+            ("late", "p", CompileReason::Code, 9),
+            ("hook", "p", CompileReason::Hook, 5),
+            ("person", "p", CompileReason::Person, 20),
+            ("other", "q", CompileReason::Facts, 0),
+        ];
+        for (number, (name, environment, reason, at)) in (1..).zip(entries) {
+            view.put(node(name), entry(environment, reason, at), Revision(number));
+        }
         assert_eq!(next(&view, "p"), ["person", "hook", "late", "facts"]);
         assert_eq!(next(&view, "q"), ["other"]);
     }

@@ -6,15 +6,20 @@
 //! deploy numbers, in a transaction that compares the claim.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bunraku_model::{CodeId, EnvironmentName};
-use bunraku_store::{Compare, Follow, Revision, StoreError, Transaction, TransactionOutcome};
+use bunraku_store::{
+    Compare, Follow, Revision, Settled, StoreError, Swap, Transaction, TransactionOutcome,
+    compare_and_swap, settle,
+};
 use bunraku_wire::api::reactors::Reactor;
 use bunraku_wire::api::{
-    CompileProblem, CompileReason, Deploy, DeployRequest, DeployState, DeployStatus, Deployed,
-    HookReply,
+    CompileProblem, CompileReason, Deploy, DeployRequest, DeployState, DeployStatus, DeployedCode,
+    EnvironmentPin, HookReply,
 };
+use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -22,18 +27,44 @@ use tokio_util::sync::CancellationToken;
 
 use super::hook::{self, Delivery};
 use super::{Environments, wanted};
-use crate::code::check_commit;
+use crate::code::check_reference;
 use crate::compiles::{CompileFailure, WorkLease};
-use bunraku_control::document::{self, Stored};
+use bunraku_control::document::{self, Versioned};
 use bunraku_control::error::chain;
-use bunraku_control::webhook_secrets::{Secret, is_signed};
+use bunraku_control::webhook_secrets::{DeliveryProof, Secret};
 use bunraku_control::{ServiceError, keys};
 
 /// Code that is ready for use.
-struct Prepared {
+struct PreparedCode {
     code_id: CodeId,
     compiler: String,
     reactors: Vec<Reactor>,
+}
+
+/// What a caller wants to have deployed.
+pub(super) struct DeployOrder<'a> {
+    pub(super) commit: Option<&'a str>,
+    pub(super) pin: bool,
+    pub(super) by: &'a str,
+    /// Requested by a push or a poll instead of a person.
+    pub(super) hook: bool,
+}
+
+impl DeployOrder<'_> {
+    /// Returns whether a stored deploy comes from this order.
+    fn is_of(&self, deploy: &Deploy, requested: Timestamp) -> bool {
+        deploy.requested == requested
+            && deploy.by == self.by
+            && deploy.commit.as_deref() == self.commit
+            && deploy.hook == self.hook
+    }
+}
+
+/// The answer to a [`DeployOrder`].
+pub(super) enum DeployAnswer {
+    Requested(Deploy),
+    /// The environment is, or is about to be, pinned to this reference.
+    Pinned(String),
 }
 
 /// Number of deploys remembered per environment.
@@ -48,9 +79,23 @@ impl Environments {
         by: &str,
     ) -> Result<Deploy, ServiceError> {
         if let Some(commit) = &request.commit {
-            check_commit(commit).map_err(|error| ServiceError::invalid(error.to_string()))?;
+            check_reference(commit).map_err(|error| ServiceError::invalid(error.to_string()))?;
         }
-        self.ask(name, request.commit.clone(), by, false).await
+        let order = DeployOrder {
+            commit: request.commit.as_deref(),
+            pin: request.pin && request.commit.is_some(),
+            by,
+            hook: false,
+        };
+        match self.ask(name, &order).await? {
+            DeployAnswer::Requested(deploy) => Ok(deploy),
+            DeployAnswer::Pinned(reference) => Err(ServiceError::conflict(
+                format!("environment `{name}` is pinned to `{reference}`"),
+                format!(
+                    "lift the pin with `bunraku environment unpin {name}`, or deploy other code with `--commit`"
+                ),
+            )),
+        }
     }
 
     /// Handles a webhook delivery. Returns nothing if it is not signed.
@@ -58,7 +103,7 @@ impl Environments {
         &self,
         name: &EnvironmentName,
         event: Option<&str>,
-        signature: Option<&str>,
+        proof: &DeliveryProof<'_>,
         body: &[u8],
     ) -> Result<Option<HookReply>, ServiceError> {
         let key = keys::environment_secret(name);
@@ -66,55 +111,98 @@ impl Environments {
         let known = secret.map(|secret| secret.document.secret);
         // A nonexistent environment takes equally long and gives the same answer.
         let secret = known.clone().unwrap_or_else(super::new_secret);
-        if !is_signed(&secret, body, signature) || known.is_none() {
+        if !proof.proves(&secret, body) || known.is_none() {
             return Ok(None);
         }
         let settings = self.settings(name).await?;
         match hook::read(event, body, settings.branch.as_deref()) {
             Delivery::Ignored(why) => Ok(Some(hook::reply(None, why))),
             Delivery::Deploy => {
-                let waiting = self.waiting_hook(name).await?;
-                let number = match waiting {
-                    Some(number) => number,
-                    None => self.ask(name, None, "webhook", true).await?.number,
-                };
-                let message = "the newest code is being deployed";
-                Ok(Some(hook::reply(Some(number), message)))
+                let answer = self.deploy_newest(name, "webhook").await?;
+                Ok(Some(match answer {
+                    DeployAnswer::Requested(deploy) => {
+                        hook::reply(Some(deploy.number), "deploying the newest code")
+                    }
+                    DeployAnswer::Pinned(reference) => hook::reply(
+                        None,
+                        format!("the environment is pinned to `{reference}`; nothing is deployed"),
+                    ),
+                }))
             }
         }
     }
 
-    /// Returns the number of a pending webhook deploy: it will fetch the newest
-    /// code anyway.
-    async fn waiting_hook(&self, name: &EnvironmentName) -> Result<Option<u64>, ServiceError> {
+    /// Requests the newest code on behalf of a push or a poll. A pinned
+    /// environment stays where it is.
+    pub(super) async fn deploy_newest(
+        &self,
+        name: &EnvironmentName,
+        by: &str,
+    ) -> Result<DeployAnswer, ServiceError> {
+        if let Some(waiting) = self.waiting_hook(name).await? {
+            return Ok(DeployAnswer::Requested(waiting));
+        }
+        let order = DeployOrder {
+            commit: None,
+            pin: false,
+            by,
+            hook: true,
+        };
+        self.ask(name, &order).await
+    }
+
+    /// Returns a pending webhook deploy: it will fetch the newest code anyway.
+    async fn waiting_hook(&self, name: &EnvironmentName) -> Result<Option<Deploy>, ServiceError> {
         let newest = self.deploys(name).await?.pop();
         Ok(newest
             .filter(|deploy| deploy.hook && deploy.commit.is_none())
-            .filter(|deploy| deploy.state == DeployState::Waiting)
-            .map(|deploy| deploy.number))
+            .filter(|deploy| deploy.state == DeployState::Waiting))
     }
 
     async fn ask(
         &self,
         name: &EnvironmentName,
-        commit: Option<String>,
-        by: &str,
-        hook: bool,
-    ) -> Result<Deploy, ServiceError> {
-        self.settings(name).await?;
-        loop {
+        order: &DeployOrder<'_>,
+    ) -> Result<DeployAnswer, ServiceError> {
+        let requested = self.clock.now();
+        let tried = &AtomicBool::new(false);
+        compare_and_swap(&*self.store, |_| async move {
+            self.settings(name).await?;
+            let pin_key = keys::environment_pin(name);
+            let pin = document::read::<EnvironmentPin>(&*self.store, &pin_key).await?;
             let known = self.deploys(name).await?;
+            if tried.swap(true, Ordering::Relaxed)
+                && let Some(own) = known.iter().find(|known| order.is_of(known, requested))
+            {
+                // Its answer was lost, and it has already begun.
+                return Ok(Swap::Done(DeployAnswer::Requested(own.clone())));
+            }
+            if order.commit.is_none() {
+                let pending = known.iter().rev().find(|deploy| !deploy.state.is_final());
+                let pending = pending.filter(|deploy| deploy.pin);
+                let reference = match (&pin, pending) {
+                    (_, Some(deploy)) => deploy.commit.clone(),
+                    (Some(pin), None) => Some(pin.document.reference.clone()),
+                    (None, None) => None,
+                };
+                if let Some(reference) = reference {
+                    return Ok(Swap::Done(DeployAnswer::Pinned(reference)));
+                }
+            }
             let deploy = Deploy {
                 number: known.last().map_or(1, |last| last.number + 1),
-                commit: commit.clone(),
-                by: by.to_owned(),
-                hook,
-                requested: self.clock.now(),
+                commit: order.commit.map(str::to_owned),
+                pin: order.pin,
+                by: order.by.to_owned(),
+                hook: order.hook,
+                requested,
                 state: DeployState::Waiting,
             };
             let key = keys::deploy(name, deploy.number);
+            // A number that is free and a pin that is unchanged mean that the decision still holds.
             let mut transaction = Transaction::new()
                 .when(Compare::Exists(keys::environment_settings(name)))
+                .when_unchanged(&pin_key, pin.as_ref().map(|pin| &pin.entry))
                 .when(Compare::Absent(key.clone()))
                 .put(key, document::encode(&deploy));
             let surplus = known.len().saturating_sub(REMEMBERED);
@@ -123,11 +211,27 @@ impl Environments {
                     transaction = transaction.delete(keys::deploy(name, old.number));
                 }
             }
-            if self.store.commit(transaction).await?.is_committed() {
-                return Ok(deploy);
-            }
-            self.settings(name).await?;
-        }
+            Ok(Swap::Write(transaction, DeployAnswer::Requested(deploy)))
+        })
+        .await
+    }
+
+    /// Returns the pin of an environment.
+    pub(super) async fn pin(
+        &self,
+        name: &EnvironmentName,
+    ) -> Result<Option<EnvironmentPin>, ServiceError> {
+        let key = keys::environment_pin(name);
+        let found = document::read(&*self.store, &key).await?;
+        Ok(found.map(|found| found.document))
+    }
+
+    /// Lifts the pin. The code stays in use until the next deploy.
+    pub async fn unpin(&self, name: &EnvironmentName) -> Result<(), ServiceError> {
+        self.settings(name).await?;
+        let transaction = Transaction::new().delete(keys::environment_pin(name));
+        settle(&*self.store, transaction).await?;
+        Ok(())
     }
 
     /// Returns the remembered deploys, oldest first.
@@ -173,7 +277,7 @@ impl Environments {
         let deploy = found.map(|found| found.document);
         let deploy = deploy.ok_or_else(|| ServiceError::NotFound {
             what: format!("deploy {number} of environment `{name}`"),
-            hint: Some(format!("`bunraku environment show {name}` lists them")),
+            hint: Some(format!("list them with `bunraku environment show {name}`")),
         })?;
         let code_id = match &deploy.state {
             DeployState::Queueing { code_id }
@@ -185,11 +289,19 @@ impl Environments {
             Some(code_id) => self.compiles.standing(name, Some(code_id)).await?,
             None => Default::default(),
         };
+        let modules = match code_id {
+            Some(code_id) => {
+                let modules = self.code.modules(name, code_id).await;
+                modules.map_err(super::code_error)?
+            }
+            None => Vec::new(),
+        };
         Ok(DeployStatus {
             finished: deploy.state.is_final() && standing.progress.waiting == 0,
             deploy,
             progress: standing.progress,
             failures: standing.failures,
+            modules,
         })
     }
 
@@ -212,7 +324,7 @@ impl Environments {
                 Some(ended) = tasks.join_next() => match ended {
                     Ok((name, again)) => { busy.remove(&name); again }
                     Err(error) => {
-                        tracing::error!(error = %error, "a deploy ended badly");
+                        tracing::error!(error = %error, "a deploy task crashed");
                         if tasks.is_empty() { busy.clear(); }
                         true
                     }
@@ -231,7 +343,7 @@ impl Environments {
             let waiting = match self.with_work().await {
                 Ok(waiting) => waiting,
                 Err(error) => {
-                    tracing::warn!(error = %chain(&error), "deploys cannot be read; trying again");
+                    tracing::warn!(error = %chain(&error), "cannot read the deploys; retrying");
                     continue;
                 }
             };
@@ -249,7 +361,7 @@ impl Environments {
 
     async fn settle(&self, followed: Result<(), StoreError>) -> bool {
         if let Err(error) = &followed {
-            tracing::warn!(error = %error, "deploys cannot be followed; trying again");
+            tracing::warn!(error = %error, "cannot watch the deploys; retrying");
         }
         followed.is_err()
     }
@@ -295,7 +407,7 @@ impl Environments {
             (Ok(()), Ok(_)) => false,
             (outcome, _) => {
                 if let Err(error) = outcome {
-                    tracing::warn!(environment = %name, error = %chain(&error), "a deploy was interrupted; it is tried again");
+                    tracing::warn!(environment = %name, error = %chain(&error), "a deploy was interrupted; retrying");
                 }
                 true
             }
@@ -326,7 +438,7 @@ impl Environments {
             for entry in entries {
                 let document: Deploy = document::decode(&entry)?;
                 if !document.state.is_final() {
-                    open.push(Stored { document, entry });
+                    open.push(Versioned { document, entry });
                 }
             }
             let Some(newest) = open.pop() else {
@@ -347,7 +459,7 @@ impl Environments {
         &self,
         name: &EnvironmentName,
         claim: Revision,
-        older: Stored<Deploy>,
+        older: Versioned<Deploy>,
         by: u64,
     ) -> Result<(), ServiceError> {
         if let DeployState::Queueing { code_id } = &older.document.state {
@@ -364,7 +476,7 @@ impl Environments {
         &self,
         name: &EnvironmentName,
         claim: Revision,
-        deploy: Stored<Deploy>,
+        deploy: Versioned<Deploy>,
     ) -> Result<(), ServiceError> {
         if let DeployState::Queueing { code_id } = &deploy.document.state {
             return self
@@ -388,17 +500,12 @@ impl Environments {
         &self,
         name: &EnvironmentName,
         deploy: &Deploy,
-    ) -> Result<Result<Prepared, CompileProblem>, ServiceError> {
+    ) -> Result<Result<PreparedCode, CompileProblem>, ServiceError> {
         let settings = self.settings(name).await?;
-        let wanted = wanted(&settings, deploy.commit.as_deref());
-        let code_id = match self.code.fetch(name, &settings.url, &wanted).await {
+        let request = wanted(&settings, deploy.commit.as_deref());
+        let code_id = match self.code.fetch(name, &request).await {
             Ok(code_id) => code_id,
-            Err(error) if error.is_lasting() => {
-                return Ok(Err(CompileProblem {
-                    message: chain(&error),
-                    ..CompileProblem::default()
-                }));
-            }
+            Err(error) if error.is_lasting() => return Ok(Err(error.into_problem())),
             Err(error) => return Err(super::code_error(error)),
         };
         let reactors = match self.reactors(name, &code_id).await? {
@@ -406,7 +513,7 @@ impl Environments {
             Err(problem) => return Ok(Err(problem)),
         };
         match self.compiles.compiler_name(name, &code_id).await {
-            Ok(compiler) => Ok(Ok(Prepared {
+            Ok(compiler) => Ok(Ok(PreparedCode {
                 code_id,
                 compiler,
                 reactors,
@@ -414,10 +521,9 @@ impl Environments {
             Err(CompileFailure::Problems(mut problems)) => {
                 Ok(Err(problems.pop().unwrap_or_default()))
             }
-            Err(CompileFailure::Temporary(error)) => Err(ServiceError::internal(
-                "the compiler cannot be made ready",
-                error,
-            )),
+            Err(CompileFailure::Temporary(error)) => {
+                Err(ServiceError::internal("cannot prepare the compiler", error))
+            }
         }
     }
 
@@ -431,23 +537,23 @@ impl Environments {
         let tree = tree.map_err(super::code_error)?;
         tokio::task::spawn_blocking(move || bunraku_cues::reactors::read_all(&tree))
             .await
-            .map_err(|error| ServiceError::internal("the reactors cannot be read", error))
+            .map_err(|error| ServiceError::internal("cannot read the reactors", error))
     }
 
     async fn take_into_use(
         &self,
         name: &EnvironmentName,
         claim: Revision,
-        deploy: &Stored<Deploy>,
-        prepared: Prepared,
+        deploy: &Versioned<Deploy>,
+        prepared: PreparedCode,
     ) -> Result<(), ServiceError> {
-        let Prepared {
+        let PreparedCode {
             code_id,
             compiler,
             reactors,
         } = prepared;
         let key = keys::environment_deployed(name);
-        let known = document::read::<Deployed>(&*self.store, &key).await?;
+        let known = document::read::<DeployedCode>(&*self.store, &key).await?;
         let same = known
             .as_ref()
             .is_some_and(|known| known.document.code_id == code_id);
@@ -457,7 +563,7 @@ impl Environments {
                 .write(name, claim, deploy, state, Transaction::new())
                 .await;
         }
-        let deployed = Deployed {
+        let deployed = DeployedCode {
             code_id: code_id.clone(),
             number: deploy.document.number,
             at: self.clock.now(),
@@ -467,10 +573,12 @@ impl Environments {
             .when_unchanged(&key, known.as_ref().map(|known| &known.entry))
             .put(key, document::encode(&deployed));
         let key = keys::environment_reactors(name);
-        let transaction = match reactors.is_empty() {
-            true => transaction.delete(key),
-            false => transaction.put(key, document::encode(&reactors)),
+        let transaction = if reactors.is_empty() {
+            transaction.delete(key)
+        } else {
+            transaction.put(key, document::encode(&reactors))
         };
+        let transaction = pinned(transaction, name, &deploy.document, &deployed);
         let state = DeployState::Queueing { code_id };
         self.write(name, claim, deploy, state, transaction).await?;
         let touched = self.code.touch(name, &deployed.code_id).await;
@@ -482,13 +590,14 @@ impl Environments {
         &self,
         name: &EnvironmentName,
         claim: Revision,
-        deploy: &Stored<Deploy>,
+        deploy: &Versioned<Deploy>,
         code_id: &CodeId,
     ) -> Result<(), ServiceError> {
         let nodes = self.compiles.nodes(Some(name)).await?;
-        let reason = match deploy.document.hook {
-            true => CompileReason::Hook,
-            false => CompileReason::Code,
+        let reason = if deploy.document.hook {
+            CompileReason::Hook
+        } else {
+            CompileReason::Code
         };
         self.compiles.queue().request_all(&nodes, reason).await?;
         let state = DeployState::Deployed {
@@ -505,7 +614,7 @@ impl Environments {
         &self,
         name: &EnvironmentName,
         claim: Revision,
-        deploy: &Stored<Deploy>,
+        deploy: &Versioned<Deploy>,
         state: DeployState,
         transaction: Transaction,
     ) -> Result<(), ServiceError> {
@@ -518,12 +627,35 @@ impl Environments {
             .when(Compare::Modified(keys::deploy_claim(name), claim))
             .when_unchanged(&key, Some(&deploy.entry))
             .put(key, document::encode(&next));
-        match self.store.commit(transaction).await? {
-            TransactionOutcome::Committed(_) => Ok(()),
-            TransactionOutcome::Refused(_) => Err(ServiceError::conflict(
-                format!("the deploys of `{name}` are somebody else's now"),
+        match settle(&*self.store, transaction).await? {
+            Settled::Committed => Ok(()),
+            Settled::Refused(_) => Err(ServiceError::conflict(
+                format!("another server has taken over the deploys of `{name}`"),
                 "nothing was changed",
             )),
         }
+    }
+}
+
+/// Adds the pin that comes with a chosen commit. Without one, the pin stays.
+fn pinned(
+    transaction: Transaction,
+    name: &EnvironmentName,
+    deploy: &Deploy,
+    deployed: &DeployedCode,
+) -> Transaction {
+    let key = keys::environment_pin(name);
+    match &deploy.commit {
+        None => transaction,
+        Some(reference) if deploy.pin => {
+            let pin = EnvironmentPin {
+                reference: reference.clone(),
+                code_id: deployed.code_id.clone(),
+                by: deploy.by.clone(),
+                since: deployed.at,
+            };
+            transaction.put(key, document::encode(&pin))
+        }
+        Some(_) => transaction.delete(key),
     }
 }

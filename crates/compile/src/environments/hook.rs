@@ -11,22 +11,36 @@ pub(crate) enum Delivery {
     Ignored(String),
 }
 
+/// The event of a push, as GitHub and Gitea name it, and as GitLab does.
+const PUSHES: [&str; 2] = ["push", "Push Hook"];
+
+/// Returns the reason if an event is not a push.
+pub fn push_is_ignored(event: Option<&str>) -> Option<String> {
+    let other = event.filter(|event| !PUSHES.contains(event))?;
+    Some(format!("the event `{other}` is ignored"))
+}
+
 /// Reads a delivery. A body without `ref` only announces that there is new code.
 pub(crate) fn read(event: Option<&str>, body: &[u8], branch: Option<&str>) -> Delivery {
     #[derive(Deserialize)]
     struct Push {
         #[serde(rename = "ref")]
         reference: Option<String>,
+        after: Option<String>,
     }
-    if event.is_some_and(|event| event != "push") {
-        let event = event.unwrap_or_default();
-        return Delivery::Ignored(format!("nothing is done on `{event}`"));
+    if let Some(why) = push_is_ignored(event) {
+        return Delivery::Ignored(why);
     }
-    let pushed = serde_json::from_slice::<Push>(body).ok();
-    let reference = pushed.and_then(|push| push.reference);
-    match (reference, branch) {
+    let Ok(push) = serde_json::from_slice::<Push>(body) else {
+        return Delivery::Deploy;
+    };
+    let is_deleted = |after: &str| !after.is_empty() && after.bytes().all(|digit| digit == b'0');
+    match (push.reference, branch) {
         (Some(reference), Some(branch)) if reference != format!("refs/heads/{branch}") => {
             Delivery::Ignored(format!("`{reference}` is not the branch `{branch}`"))
+        }
+        (Some(reference), _) if push.after.as_deref().is_some_and(is_deleted) => {
+            Delivery::Ignored(format!("`{reference}` was deleted; its code stays in use"))
         }
         _ => Delivery::Deploy,
     }
@@ -55,6 +69,25 @@ mod tests {
         ));
         assert!(matches!(
             read(None, push, Some("dev")),
+            Delivery::Ignored(_)
+        ));
+    }
+
+    #[test]
+    fn a_push_of_gitlab_is_one_and_a_deleted_branch_changes_nothing() {
+        let push = br#"{"ref": "refs/heads/main", "after": "1f00"}"#;
+        assert_eq!(
+            read(Some("Push Hook"), push, Some("main")),
+            Delivery::Deploy
+        );
+        let tag = br#"{"ref": "refs/tags/v1", "after": "1f00"}"#;
+        assert!(matches!(
+            read(Some("Tag Push Hook"), tag, None),
+            Delivery::Ignored(_)
+        ));
+        let deleted = br#"{"ref": "refs/heads/main", "after": "0000000000"}"#;
+        assert!(matches!(
+            read(Some("push"), deleted, Some("main")),
             Delivery::Ignored(_)
         ));
     }

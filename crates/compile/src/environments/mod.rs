@@ -9,25 +9,34 @@
 //! A failed deploy does not change the nodes' catalogs, and neither does code
 //! that does not compile for a node.
 
+mod branches;
 mod deploy;
 mod hook;
 
 use std::time::Duration;
 
 use bunraku_model::{CodeId, EnvironmentName, NodeName};
-use bunraku_store::{Compare, SharedStore, Transaction, TransactionOutcome};
+use bunraku_store::{Compare, Settled, SharedStore, Swap, Transaction, compare_and_swap, settle};
 use bunraku_wire::api::{
-    CompileReason, Deployed, EnvironmentChange, EnvironmentChanged, EnvironmentDetail,
-    EnvironmentSummary, NewEnvironment, VolatileChange,
+    CompileReason, DeployedCode, EnvironmentChange, EnvironmentChanged, EnvironmentDetail,
+    EnvironmentPin, EnvironmentSummary, NewEnvironment, VolatileChange,
 };
 
-use crate::code::{Code, CodeError, Wanted, check_branch, check_commit, check_url, masked};
+use crate::code::{
+    Code, CodeError, CodeRequest, FetchScope, check_branch, check_reference, check_url, masked,
+};
 use crate::compiles::Compiles;
 use bunraku_control::clock::Clock;
 use bunraku_control::document::{self, Decision};
 use bunraku_control::nodes::NodeRecord;
 use bunraku_control::webhook_secrets::{Secret, new_secret};
 use bunraku_control::{EnvironmentSettings, ServiceError, keys};
+
+pub use branches::{BranchEnvironment, NewestDeploy};
+pub use hook::push_is_ignored;
+
+/// The shortest interval between two polls.
+const SHORTEST_POLL: u64 = 10;
 
 /// Handle for environments.
 #[derive(Clone)]
@@ -55,11 +64,15 @@ impl Environments {
     pub async fn add(&self, new: &NewEnvironment) -> Result<EnvironmentChanged, ServiceError> {
         check(Some(&new.url), new.branch.as_deref())?;
         check_volatile(new.volatile.as_deref().unwrap_or_default())?;
+        check_poll(new.poll_seconds)?;
         let settings = EnvironmentSettings {
             url: new.url.clone(),
             branch: new.branch.clone(),
             policy: new.policy,
             volatile: new.volatile.clone(),
+            order: new.order,
+            repository: None,
+            poll_seconds: new.poll_seconds,
             created: self.clock.now(),
         };
         let secret = new_secret();
@@ -73,13 +86,13 @@ impl Environments {
                     secret: secret.clone(),
                 }),
             );
-        match self.store.commit(transaction).await? {
-            TransactionOutcome::Committed(_) => Ok(EnvironmentChanged {
+        match settle(&*self.store, transaction).await? {
+            Settled::Committed => Ok(EnvironmentChanged {
                 environment: self.summary(&new.name, settings).await?,
                 hook_secret: Some(secret),
             }),
-            TransactionOutcome::Refused(_) => Err(ServiceError::conflict(
-                format!("environment `{}` exists already", new.name),
+            Settled::Refused(_) => Err(ServiceError::conflict(
+                format!("environment `{}` already exists", new.name),
                 "change it with `bunraku environment set`",
             )),
         }
@@ -95,6 +108,8 @@ impl Environments {
         if let Some(VolatileChange::Facts(paths)) = &change.volatile {
             check_volatile(paths)?;
         }
+        let poll = change.poll_seconds.filter(|seconds| *seconds > 0);
+        check_poll(poll)?;
         let settings = document::update(
             &*self.store,
             &keys::environment_settings(name),
@@ -109,10 +124,16 @@ impl Environments {
                 if let Some(policy) = change.policy {
                     settings.policy = policy;
                 }
+                if change.poll_seconds.is_some() {
+                    settings.poll_seconds = poll;
+                }
                 match &change.volatile {
                     None => {}
                     Some(VolatileChange::Usual) => settings.volatile = None,
                     Some(VolatileChange::Facts(paths)) => settings.volatile = Some(paths.clone()),
+                }
+                if change.order.is_some() || change.default_order {
+                    settings.order = change.order;
                 }
                 Ok(Decision::Write(settings))
             },
@@ -127,7 +148,7 @@ impl Environments {
                     keys::environment_secret(name),
                     document::encode(&Secret { secret }),
                 );
-            self.store.commit(transaction).await?;
+            settle(&*self.store, transaction).await?;
         }
         Ok(EnvironmentChanged {
             environment: self.summary(name, settings).await?,
@@ -142,15 +163,18 @@ impl Environments {
         if let Some((first, _)) = nodes.first() {
             return Err(ServiceError::conflict(
                 format!(
-                    "{} nodes are in environment `{name}`, such as `{first}`",
-                    nodes.len()
+                    "environment `{name}` is used by {}, such as `{first}`",
+                    match nodes.len() {
+                        1 => "1 node".to_owned(),
+                        nodes => format!("{nodes} nodes"),
+                    }
                 ),
-                "give them to another with `bunraku node assign NODE… ENVIRONMENT`",
+                "move them to another one with `bunraku node assign NODE… ENVIRONMENT`",
             ));
         }
         self.code.forget(name).await.map_err(code_error)?;
         let transaction = Transaction::new().delete_prefix(keys::environment_prefix(name));
-        self.store.commit(transaction).await?;
+        settle(&*self.store, transaction).await?;
         Ok(())
     }
 
@@ -171,13 +195,27 @@ impl Environments {
         let deployed = self.deployed(name).await?;
         let code_id = deployed.as_ref().map(|deployed| &deployed.code_id);
         let standing = self.compiles.standing(name, code_id).await?;
+        let modules = match code_id {
+            None => Vec::new(),
+            Some(code_id) => {
+                let modules = self.code.modules(name, code_id).await;
+                modules.map_err(code_error)?
+            }
+        };
         let mut deploys = self.deploys(name).await?;
         deploys.reverse();
         deploys.truncate(10);
         Ok(EnvironmentDetail {
-            summary: summary(name, settings, deployed, standing.progress),
+            summary: summary(
+                name,
+                settings,
+                deployed,
+                self.pin(name).await?,
+                standing.progress,
+            ),
             deploys,
             failures: standing.failures,
+            modules,
         })
     }
 
@@ -191,7 +229,10 @@ impl Environments {
     }
 
     /// Returns the code that its nodes are compiled with.
-    pub async fn deployed(&self, name: &EnvironmentName) -> Result<Option<Deployed>, ServiceError> {
+    pub async fn deployed(
+        &self,
+        name: &EnvironmentName,
+    ) -> Result<Option<DeployedCode>, ServiceError> {
         self.compiles.deployed(name).await
     }
 
@@ -204,10 +245,9 @@ impl Environments {
     ) -> Result<CodeId, ServiceError> {
         let settings = self.settings(name).await?;
         if let Some(commit) = commit {
-            check_commit(commit).map_err(|error| ServiceError::invalid(error.to_string()))?;
+            check_reference(commit).map_err(|error| ServiceError::invalid(error.to_string()))?;
         }
-        let wanted = wanted(&settings, commit);
-        let fetched = self.code.fetch(name, &settings.url, &wanted).await;
+        let fetched = self.code.fetch(name, &wanted(&settings, commit)).await;
         fetched.map_err(code_error)
     }
 
@@ -217,21 +257,21 @@ impl Environments {
         node: &NodeName,
         environment: &EnvironmentName,
     ) -> Result<(), ServiceError> {
-        self.settings(environment).await?;
-        let key = keys::node_record(node);
-        loop {
-            let record = document::read::<NodeRecord>(&*self.store, &key).await?;
+        let key = &keys::node_record(node);
+        compare_and_swap(&*self.store, |_| async move {
+            self.settings(environment).await?;
+            let record = document::read::<NodeRecord>(&*self.store, key).await?;
             let record = record.ok_or_else(|| ServiceError::no_such_node(node))?;
             if record.document.environment == *environment {
-                return Ok(());
+                return Ok(Swap::Done(()));
             }
             let mut next = record.document;
             next.environment = environment.clone();
             let request = self.store.get(&keys::compile_request(node)).await?;
             let transaction = Transaction::new()
                 .when(Compare::Exists(keys::environment_settings(environment)))
-                .when_unchanged(&key, Some(&record.entry))
-                .put(key.clone(), document::encode(&next));
+                .when_unchanged(key, Some(&record.entry))
+                .put(key, document::encode(&next));
             let transaction = self.compiles.queue().put_in(
                 transaction,
                 node,
@@ -239,10 +279,9 @@ impl Environments {
                 request.as_ref(),
                 CompileReason::Person,
             )?;
-            if self.store.commit(transaction).await?.is_committed() {
-                return Ok(());
-            }
-        }
+            Ok(Swap::Write(transaction, ()))
+        })
+        .await
     }
 
     /// Removes commits that are old and unused.
@@ -267,14 +306,16 @@ impl Environments {
         let deployed = self.deployed(name).await?;
         let code_id = deployed.as_ref().map(|deployed| &deployed.code_id);
         let standing = self.compiles.standing(name, code_id).await?;
-        Ok(summary(name, settings, deployed, standing.progress))
+        let pin = self.pin(name).await?;
+        Ok(summary(name, settings, deployed, pin, standing.progress))
     }
 }
 
 fn summary(
     name: &EnvironmentName,
     settings: EnvironmentSettings,
-    deployed: Option<Deployed>,
+    deployed: Option<DeployedCode>,
+    pin: Option<EnvironmentPin>,
     progress: bunraku_wire::api::CompileProgress,
 ) -> EnvironmentSummary {
     EnvironmentSummary {
@@ -283,16 +324,24 @@ fn summary(
         branch: settings.branch,
         policy: settings.policy,
         volatile: settings.volatile,
+        order: settings.order,
+        repository: settings.repository,
+        poll_seconds: settings.poll_seconds,
         deployed,
+        pin,
         progress,
     }
 }
 
-fn wanted(settings: &EnvironmentSettings, commit: Option<&str>) -> Wanted {
-    match (commit, &settings.branch) {
-        (Some(commit), _) => Wanted::Commit(commit.to_owned()),
-        (None, Some(branch)) => Wanted::Branch(branch.clone()),
-        (None, None) => Wanted::DefaultBranch,
+fn wanted(settings: &EnvironmentSettings, commit: Option<&str>) -> CodeRequest {
+    CodeRequest {
+        url: settings.url.clone(),
+        wanted: match (commit, &settings.branch) {
+            (Some(commit), _) => FetchScope::Reference(commit.to_owned()),
+            (None, Some(branch)) => FetchScope::Branch(branch.clone()),
+            (None, None) => FetchScope::DefaultBranch,
+        },
+        branch: settings.branch.clone(),
     }
 }
 
@@ -303,10 +352,20 @@ fn check(url: Option<&str>, branch: Option<&str>) -> Result<(), ServiceError> {
     checked.map_err(|error| ServiceError::Invalid {
         message: error.to_string(),
         hint: Some(
-            "addresses are `https://…`, `ssh://…`, `user@host:path`, `file:///…` or an absolute path"
+            "write `https://…`, `ssh://…`, `user@host:path`, `file:///…` or an absolute path"
                 .to_owned(),
         ),
     })
+}
+
+/// Checks an interval between polls.
+pub(crate) fn check_poll(seconds: Option<u64>) -> Result<(), ServiceError> {
+    match seconds {
+        Some(seconds) if seconds < SHORTEST_POLL => Err(ServiceError::invalid(format!(
+            "the interval of {seconds} s is too short: at least {SHORTEST_POLL} s"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Checks that the paths can name a fact.
@@ -315,9 +374,9 @@ fn check_volatile(paths: &[String]) -> Result<(), ServiceError> {
     match paths.iter().find(|path| !is_path(path)) {
         None => Ok(()),
         Some(path) => Err(ServiceError::Invalid {
-            message: format!("`{path}` does not name a fact"),
+            message: format!("`{path}` is not the path of a fact"),
             hint: Some(
-                "write dotted paths, `*` for any key: `memory.*.available_bytes`".to_owned(),
+                "write dotted paths, with `*` for any key: `memory.*.available_bytes`".to_owned(),
             ),
         }),
     }
@@ -333,10 +392,18 @@ pub fn no_such_environment(name: &EnvironmentName) -> ServiceError {
 fn code_error(error: CodeError) -> ServiceError {
     match error {
         CodeError::Service(error) => error,
-        lasting if lasting.is_lasting() => ServiceError::Invalid {
-            message: bunraku_control::error::chain(&lasting),
-            hint: None,
-        },
-        other => ServiceError::internal("the code cannot be used", other),
+        lasting if lasting.is_lasting() => {
+            let problem = lasting.into_problem();
+            let place = match (problem.file, problem.line) {
+                (Some(file), Some(line)) => format!("{file}:{line}: "),
+                (Some(file), None) => format!("{file}: "),
+                _ => String::new(),
+            };
+            ServiceError::Invalid {
+                message: format!("{place}{}", problem.message),
+                hint: problem.hint,
+            }
+        }
+        other => ServiceError::internal("cannot use the code", other),
     }
 }

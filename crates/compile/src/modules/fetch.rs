@@ -5,23 +5,22 @@
 //! unpacked here: the caller verifies the bytes first. A redirect is refused,
 //! because its destination was never named.
 //!
-//! Downloads go through the `curl` program, as code goes through `git`: the
-//! machine's proxies and certificates work as users expect.
+//! Absent here: how a download works (`code::download`).
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::Arc;
 
 use bunraku_model::ContentId;
-use bunraku_process::{Keep, OutputError, OutputLimits, Program};
 use tokio::io::AsyncReadExt;
 
 use super::LARGEST_PACKAGE;
-use crate::code::{GitError, Mirror, masked};
+use crate::code::{DownloadError, DownloadLimits, GitError, Mirror, TIME_LIMIT, download, masked};
 
-/// Time limit for the download of one package.
-const TIME_LIMIT: Duration = Duration::from_secs(120);
-/// Maximum number of bytes kept of curl's messages.
-const MOST_WORDS: usize = 8 << 10;
+/// The limits for the download of one package.
+const LIMITS: DownloadLimits = DownloadLimits {
+    bytes: LARGEST_PACKAGE,
+    redirects: 0,
+};
 
 /// The location of a package.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -50,25 +49,17 @@ impl std::fmt::Display for ModuleSource {
 /// The reason why a package is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
-    #[error("`{0}` is not an address of the form https://, http:// or file:///")]
+    #[error("`{0}` is not a valid address of the form https://, http:// or file:///")]
     Address(String),
     #[error("`{0}` is not a full commit id of 40 or 64 hexadecimal digits")]
     Commit(String),
     #[error("`{0}` is not a path in a repository")]
     Path(String),
-    #[error("the `curl` program cannot be started")]
-    Start(#[source] std::io::Error),
-    #[error("the download failed: {0}")]
-    Failed(String),
-    #[error("the server answers {0}")]
-    Status(u16),
-    #[error("the server sends elsewhere (status {0}), which is not followed")]
-    Redirect(u16),
-    #[error("it took longer than {} s", TIME_LIMIT.as_secs())]
-    TimeOut,
-    #[error("it is larger than the {LARGEST_PACKAGE} bytes that a module may have")]
+    #[error(transparent)]
+    Download(#[from] DownloadError),
+    #[error("it exceeds the maximum module size of {LARGEST_PACKAGE} bytes")]
     TooLarge,
-    #[error("it has the hash {found}, and {expected} is wanted")]
+    #[error("its hash is {found}, expected {expected}")]
     Hash {
         expected: ContentId,
         found: ContentId,
@@ -79,9 +70,9 @@ pub enum FetchError {
         #[source]
         source: std::io::Error,
     },
-    #[error("{} is not a plain file", .0.display())]
+    #[error("{} is not a regular file", .0.display())]
     NotAFile(PathBuf),
-    #[error("it cannot be had from git")]
+    #[error("cannot get it from git")]
     Git(#[from] GitError),
 }
 
@@ -89,11 +80,11 @@ impl FetchError {
     /// Returns true if a retry would fail again.
     pub fn is_lasting(&self) -> bool {
         match self {
-            Self::Start(_) | Self::Failed(_) | Self::TimeOut | Self::File { .. } => false,
-            Self::Status(status) => (400..500).contains(status),
+            Self::File { .. } => false,
+            Self::Download(error) => error.is_lasting(),
             Self::Git(error) => matches!(
                 error,
-                GitError::NoCommit { .. } | GitError::NoFile { .. } | GitError::TooLarge { .. }
+                GitError::NoReference { .. } | GitError::NoFile { .. } | GitError::TooLarge { .. }
             ),
             _ => true,
         }
@@ -107,15 +98,16 @@ pub async fn fetch(source: &ModuleSource, scratch: &Path) -> Result<Vec<u8>, Fet
         ModuleSource::Url { url, sha256 } => {
             let package = match url.strip_prefix("file://") {
                 Some(path) => file(Path::new(path)).await?,
-                None => download(url).await?,
+                None => download(url, LIMITS).await?,
             };
             let found = ContentId::of(&package);
-            match found == *sha256 {
-                true => Ok(package),
-                false => Err(FetchError::Hash {
+            if found == *sha256 {
+                Ok(package)
+            } else {
+                Err(FetchError::Hash {
                     expected: *sha256,
                     found,
-                }),
+                })
             }
         }
         ModuleSource::Git { url, commit, path } => from_git(url, commit, path, scratch).await,
@@ -138,75 +130,10 @@ async fn file(path: &Path) -> Result<Vec<u8>, FetchError> {
     let mut package = Vec::new();
     let mut limited = file.take(LARGEST_PACKAGE + 1);
     limited.read_to_end(&mut package).await.map_err(failed)?;
-    match package.len() as u64 > LARGEST_PACKAGE {
-        true => Err(FetchError::TooLarge),
-        false => Ok(package),
-    }
-}
-
-/// Accepts only a plain address, because it becomes an argument of a program.
-fn check_address(url: &str) -> Result<(), FetchError> {
-    let rest = url
-        .strip_prefix("https://")
-        .or_else(|| url.strip_prefix("http://"));
-    let good = rest.is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['/', '-']))
-        && url.len() <= 2_000
-        && url.bytes().all(|byte| byte.is_ascii_graphic());
-    match good {
-        true => Ok(()),
-        false => Err(FetchError::Address(masked(url))),
-    }
-}
-
-async fn download(url: &str) -> Result<Vec<u8>, FetchError> {
-    check_address(url)?;
-    let curl = Program::new("curl")
-        // No user settings, no patterns in addresses, no other protocols.
-        .args(["-q", "--silent", "--show-error", "--globoff"])
-        .args(["--proto", "=http,https", "--max-redirs", "0"])
-        .args(["--connect-timeout", "15", "--max-time"])
-        .arg(TIME_LIMIT.as_secs().to_string())
-        .arg("--max-filesize")
-        .arg(LARGEST_PACKAGE.to_string())
-        .args(["--write-out", "%{stderr}\nstatus %{http_code}\n"])
-        .args(["--output", "-", "--url", url])
-        .env("LC_ALL", "C");
-    let limits = OutputLimits {
-        // Curl has the same limit; this one also ends a curl that ignores it.
-        time: TIME_LIMIT + Duration::from_secs(10),
-        stdout: Keep::AtMost(usize::try_from(LARGEST_PACKAGE).unwrap_or(usize::MAX)),
-        stderr: Keep::First(MOST_WORDS),
-    };
-    let output = curl.output(limits).await.map_err(|error| match error {
-        OutputError::Start(error) | OutputError::Follow(error) => FetchError::Start(error),
-        OutputError::TimeOut(_) => FetchError::TimeOut,
-        OutputError::TooMuch => FetchError::TooLarge,
-    })?;
-    judged(output.status.code(), &output.stderr_text(), url).map(|()| output.stdout)
-}
-
-/// Interprets curl's exit code and messages.
-fn judged(exit: Option<i32>, words: &str, url: &str) -> Result<(), FetchError> {
-    let status = words.lines().rev().find_map(|line| {
-        let status = line.strip_prefix("status ")?.parse::<u16>();
-        status.ok().filter(|status| *status != 0)
-    });
-    match (exit, status) {
-        (Some(63), _) => Err(FetchError::TooLarge),
-        (Some(28), _) => Err(FetchError::TimeOut),
-        (_, Some(status @ 300..400)) => Err(FetchError::Redirect(status)),
-        (Some(0), Some(200)) => Ok(()),
-        (Some(0), Some(status)) => Err(FetchError::Status(status)),
-        _ => {
-            let said: Vec<&str> = words
-                .lines()
-                .map(str::trim)
-                .filter(|line| !line.is_empty() && !line.starts_with("status "))
-                .collect();
-            Err(FetchError::Failed(
-                said.join("; ").replace(url, &masked(url)),
-            ))
-        }
+    if package.len() as u64 > LARGEST_PACKAGE {
+        Err(FetchError::TooLarge)
+    } else {
+        Ok(package)
     }
 }
 
@@ -226,7 +153,9 @@ async fn from_git(
     crate::code::check_url(url).map_err(|_| FetchError::Address(masked(url)))?;
     let mirror = Mirror {
         directory: scratch.join(format!("git-{}", ContentId::of(url.as_bytes()).short())),
+        scratch: scratch.to_owned(),
         time_limit: TIME_LIMIT,
+        credentials: Arc::from([]),
     };
     Ok(mirror.file_at(url, commit, path, LARGEST_PACKAGE).await?)
 }

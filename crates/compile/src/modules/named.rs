@@ -38,14 +38,14 @@ const MOST: usize = 100;
 pub(super) struct NamedModule {
     pub(super) name: String,
     pub(super) version: Version,
-    pub(super) from: From,
+    pub(super) from: ModuleOrigin,
     pub(super) line: u64,
     pub(super) column: u64,
 }
 
 /// The source of a module.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum From {
+pub(super) enum ModuleOrigin {
     Published,
     Elsewhere(ModuleSource),
     /// A file of the code.
@@ -87,7 +87,7 @@ fn parse(text: &str) -> Result<Vec<NamedModule>, CompileProblem> {
         .as_map()
         .ok_or_else(|| at(&document, "it must be a map of modules".to_owned()))?;
     if pairs.len() > MOST {
-        return Err(at(&document, format!("it names more than {MOST} modules")));
+        return Err(at(&document, format!("it lists more than {MOST} modules")));
     }
     pairs.iter().map(|(key, value)| named(key, value)).collect()
 }
@@ -98,7 +98,10 @@ fn named(key: &Node, value: &Node) -> Result<NamedModule, CompileProblem> {
             let entry = Entry { key, members };
             (entry.text("version")?, entry.from()?)
         }
-        None => (Some(as_text(value, "the version")?), From::Published),
+        None => (
+            Some(as_text(value, "the version")?),
+            ModuleOrigin::Published,
+        ),
     };
     let version = version.ok_or_else(|| at(value, "`version` is missing".to_owned()))?;
     let version = version
@@ -131,7 +134,7 @@ impl Entry<'_> {
                 let (word, known) = (key.key_text(), known.join(", "));
                 return Err(at(
                     key,
-                    format!("`{word}` is unknown here; known are {known}"),
+                    format!("`{word}` is unknown here; use one of {known}"),
                 ));
             }
         }
@@ -143,7 +146,7 @@ impl Entry<'_> {
         text.ok_or_else(|| at(self.key, format!("`{name}` is missing")))
     }
 
-    fn from(&self) -> Result<From, CompileProblem> {
+    fn from(&self) -> Result<ModuleOrigin, CompileProblem> {
         if let Some(url) = self.text("url")? {
             self.only(&["version", "url", "sha256"])?;
             let sha256 = self.wanted("sha256")?;
@@ -153,11 +156,11 @@ impl Entry<'_> {
                     "`sha256` must be 64 hexadecimal digits".to_owned(),
                 )
             })?;
-            return Ok(From::Elsewhere(ModuleSource::Url { url, sha256 }));
+            return Ok(ModuleOrigin::Elsewhere(ModuleSource::Url { url, sha256 }));
         }
         if let Some(url) = self.text("git")? {
             self.only(&["version", "git", "commit", "path"])?;
-            return Ok(From::Elsewhere(ModuleSource::Git {
+            return Ok(ModuleOrigin::Elsewhere(ModuleSource::Git {
                 url,
                 commit: self.wanted("commit")?,
                 path: self.wanted("path")?,
@@ -165,12 +168,12 @@ impl Entry<'_> {
         }
         self.only(&["version", "url", "git", "path"])?;
         match self.text("path")? {
-            Some(path) if is_below(Path::new(&path)) => Ok(From::Tree(path)),
+            Some(path) if is_below(Path::new(&path)) => Ok(ModuleOrigin::Tree(path)),
             Some(path) => Err(at(
                 self.key,
                 format!("`{path}` must be a path below the environment's root"),
             )),
-            None => Ok(From::Published),
+            None => Ok(ModuleOrigin::Published),
         }
     }
 }
@@ -182,7 +185,7 @@ fn as_text(node: &Node, what: &str) -> Result<String, CompileProblem> {
         let kind = node.kind();
         at(
             node,
-            format!("{what} must be text, not {kind}: put it into quotes"),
+            format!("{what} must be a string, not {kind}: put it in quotes"),
         )
     })
 }
@@ -214,24 +217,24 @@ mod tests {
             .map(|one| format!("{} {}", one.name, one.version))
             .collect();
         assert_eq!(names, ["a 1.0.0", "b 2.10", "c 1.2.3", "d 0.1.0"]);
-        assert_eq!(all[0].from, From::Published);
-        assert_eq!(all[3].from, From::Tree("files/d".to_owned()));
+        assert_eq!(all[0].from, ModuleOrigin::Published);
+        assert_eq!(all[3].from, ModuleOrigin::Tree("files/d".to_owned()));
         assert!(matches!(
             &all[1].from,
-            From::Elsewhere(ModuleSource::Url { .. })
+            ModuleOrigin::Elsewhere(ModuleSource::Url { .. })
         ));
         assert!(matches!(
             &all[2].from,
-            From::Elsewhere(ModuleSource::Git { .. })
+            ModuleOrigin::Elsewhere(ModuleSource::Git { .. })
         ));
         assert_eq!(parse(""), Ok(Vec::new()));
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_place() {
+    fn problems_are_reported_with_their_location() {
         assert_eq!(
             refused("a: 1.10\n"),
-            "1:4 the version must be text, not a number: put it into quotes"
+            "1:4 the version must be a string, not a number: put it in quotes"
         );
         assert_eq!(
             refused("a:\n  version: 1.0.0\n  url: https://h/a\n"),
@@ -247,7 +250,7 @@ mod tests {
         );
         assert_eq!(
             refused("a: {version: 1.0.0, sha: x}\n"),
-            "1:21 `sha` is unknown here; known are version, url, git, path"
+            "1:21 `sha` is unknown here; use one of version, url, git, path"
         );
         assert_eq!(refused("[a]\n"), "1:1 it must be a map of modules");
         assert_eq!(refused("a: {path: x}\n"), "1:4 `version` is missing");

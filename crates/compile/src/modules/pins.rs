@@ -11,11 +11,11 @@ use std::sync::Arc;
 
 use bunraku_model::catalog::{CatalogSource, SourceFile};
 use bunraku_model::{Catalog, ContentId};
-use bunraku_module::{Fingerprint, Refused, Verified, verify};
+use bunraku_module::{Fingerprint, VerifiedModule, VerifyError, verify};
 use bunraku_wire::api::CompileProblem;
 use serde_json::{Map, Value};
 
-use super::named::{self, From, NamedModule};
+use super::named::{self, ModuleOrigin, NamedModule};
 use super::{FetchError, LARGEST_PACKAGE, Modules, fetch};
 use crate::catalogs::{CatalogFile, FileSource};
 use crate::compile_failure::CompileFailure;
@@ -45,7 +45,7 @@ impl Modules {
     pub async fn named_in(
         &self,
         tree: &Path,
-    ) -> Result<(PinnedModules, Vec<Verified>), CompileFailure> {
+    ) -> Result<(PinnedModules, Vec<VerifiedModule>), CompileFailure> {
         let root = tree.to_owned();
         let named = tokio::task::spawn_blocking(move || named::read(&root)).await;
         let named = named
@@ -71,7 +71,7 @@ impl Modules {
         tree: &Path,
     ) -> Result<Vec<u8>, CompileFailure> {
         match &named.from {
-            From::Published => {
+            ModuleOrigin::Published => {
                 let version = named.version.to_string();
                 let found = match self.version(&named.name, &version).await {
                     Ok(found) => found,
@@ -85,7 +85,7 @@ impl Modules {
                     .await
                     .map_err(CompileFailure::temporary)
             }
-            From::Elsewhere(source) => {
+            ModuleOrigin::Elsewhere(source) => {
                 if let super::ModuleSource::Url { sha256, .. } = source
                     && let Some(cached) = self.cached(*sha256).await
                 {
@@ -93,13 +93,14 @@ impl Modules {
                 }
                 fetch(source, &self.directory).await.map_err(|error| {
                     let message = format!("{source}: {}", chain(&error));
-                    match error.is_lasting() {
-                        true => CompileFailure::problem(named.problem(message, None)),
-                        false => CompileFailure::temporary(FetchFailed(message, error)),
+                    if error.is_lasting() {
+                        CompileFailure::problem(named.problem(message, None))
+                    } else {
+                        CompileFailure::temporary(FetchFailed(message, error))
                     }
                 })
             }
-            From::Tree(path) => in_tree(named, tree, path).await,
+            ModuleOrigin::Tree(path) => in_tree(named, tree, path).await,
         }
     }
 
@@ -109,7 +110,7 @@ impl Modules {
         &self,
         named: NamedModule,
         package: Vec<u8>,
-    ) -> Result<(PinnedModule, Verified), CompileFailure> {
+    ) -> Result<(PinnedModule, VerifiedModule), CompileFailure> {
         let trust = (self.read_keys().await)
             .map_err(CompileFailure::temporary)?
             .trust;
@@ -119,12 +120,12 @@ impl Modules {
         let verified = verified.map_err(CompileFailure::temporary)?;
         let verified = verified.map_err(|error| {
             let hint = match error {
-                Refused::UnknownKey(_) => {
-                    Some("an operator trusts keys with `bunraku module trust KEY.pub`".to_owned())
+                VerifyError::UnknownKey(_) => {
+                    Some("trust its key with `bunraku module trust KEY.pub`".to_owned())
                 }
                 _ => None,
             };
-            let message = format!("it is refused: {}", chain(&error));
+            let message = format!("refused: {}", chain(&error));
             CompileFailure::problem(named.problem(message, hint))
         })?;
         let manifest = verified.manifest();
@@ -176,12 +177,14 @@ async fn in_tree(named: &NamedModule, tree: &Path, path: &str) -> Result<Vec<u8>
     let wrong = |message: String| CompileFailure::problem(named.problem(message, None));
     let file = tree.join(path);
     let metadata = tokio::fs::metadata(&file).await;
-    let metadata = metadata.map_err(|error| wrong(format!("{path} cannot be read: {error}")))?;
+    let metadata = metadata.map_err(|error| wrong(format!("cannot read {path}: {error}")))?;
     if !metadata.is_file() || metadata.len() > LARGEST_PACKAGE {
-        return Err(wrong(format!("{path} is not a file that a module may be")));
+        return Err(wrong(format!(
+            "{path} is not a regular file, or too large for a module"
+        )));
     }
     let package = tokio::fs::read(&file).await;
-    package.map_err(|error| wrong(format!("{path} cannot be read: {error}")))
+    package.map_err(|error| wrong(format!("cannot read {path}: {error}")))
 }
 
 impl PinnedModules {

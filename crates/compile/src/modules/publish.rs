@@ -1,8 +1,11 @@
 //! Publishing: a verified package becomes a version that environments can name.
 
 use bunraku_model::ContentId;
-use bunraku_module::{Known, KnownError, Refused, Verified, Version, verify};
-use bunraku_store::{KeyValue, Transaction};
+use bunraku_module::{
+    KnownVersionError, KnownVersions, VerifiedModule, VerifyError, Version, verify,
+};
+use bunraku_store::blobs::{BlobError, Pins};
+use bunraku_store::{Compare, KeyValue, Swap, Transaction, compare_and_swap, settle};
 use bunraku_wire::api::modules::PublishedModule;
 use bytes::Bytes;
 
@@ -38,64 +41,60 @@ impl Modules {
         package: &Bytes,
         by: &str,
     ) -> Result<PublishedModule, ServiceError> {
-        loop {
-            let read = self.read_keys().await?;
-            let module = checked(package.clone(), &read).await?;
-            let (name, version) = (&module.manifest().name, &module.manifest().version);
-            let newest = document::read::<Known>(&*self.store, &keys::module_newest(name)).await?;
-            let (mut known, newest) = match newest {
-                Some(newest) => (newest.document, Some(newest.entry)),
-                None => (Known::default(), None),
-            };
-            known.take(&module).map_err(|error| not_taken(&error))?;
-            let key = keys::module_version(name, version);
-            if let Some(before) = document::read::<PublishedModule>(&*self.store, &key).await? {
-                return same(before.document, &module);
-            }
-            let published = described(&module, package.len() as u64, by, self.clock.now());
-            let transaction = Transaction::new()
-                .when_unchanged(keys::MODULE_KEYS, read.entry.as_ref())
-                .when_unchanged(&keys::module_newest(name), newest.as_ref())
-                .when_unchanged(&key, None::<&KeyValue>)
-                .put(keys::module_newest(name), document::encode(&known))
-                .put(key, document::encode(&published));
-            let subject = format!("{name} {version}");
-            let transaction = self.noted(
-                transaction,
-                by,
-                "published",
-                subject,
-                published.sha256.clone(),
-            );
-            if self.keep(transaction, package, &published).await? {
-                tracing::info!(module = %name, %version, by, "a module is published");
-                self.forget_old_events().await?;
-                return Ok(published);
-            }
+        let held = Pins::default();
+        let pins = &held;
+        let published = compare_and_swap(&*self.store, |_| self.propose(package, by, pins)).await;
+        let released = held.release().await;
+        let (is_new, published) = published?;
+        released.map_err(not_kept)?;
+        if is_new {
+            let PublishedModule { name, version, .. } = &published;
+            tracing::info!(module = %name, %version, by, "published a module");
+            self.forget_old_events().await?;
         }
+        Ok(published)
     }
 
-    /// Writes the bytes, and the references to them.
-    async fn keep(
+    /// Decides how to publish a package. The result says whether it is new.
+    async fn propose(
         &self,
-        transaction: Transaction,
         package: &Bytes,
-        published: &PublishedModule,
-    ) -> Result<bool, ServiceError> {
-        let failed = |error| ServiceError::content("the module cannot be kept", error);
-        let written = self
+        by: &str,
+        pins: &Pins,
+    ) -> Result<Swap<(bool, PublishedModule)>, ServiceError> {
+        let read = self.read_keys().await?;
+        let module = checked(package.clone(), &read).await?;
+        let (name, version) = (&module.manifest().name, &module.manifest().version);
+        let newest =
+            document::read::<KnownVersions>(&*self.store, &keys::module_newest(name)).await?;
+        let (mut known, newest) = match newest {
+            Some(newest) => (newest.document, Some(newest.entry)),
+            None => (KnownVersions::default(), None),
+        };
+        known.take(&module).map_err(|error| not_taken(&error))?;
+        let key = keys::module_version(name, version);
+        if let Some(before) = document::read::<PublishedModule>(&*self.store, &key).await? {
+            return Ok(Swap::Done((false, same(before.document, &module)?)));
+        }
+        let published = described(&module, package.len() as u64, by, self.clock.now());
+        let transaction = Transaction::new()
+            .when_unchanged(keys::MODULE_KEYS, read.entry.as_ref())
+            .when_unchanged(&keys::module_newest(name), newest.as_ref())
+            .when_unchanged(&key, None::<&KeyValue>)
+            .put(keys::module_newest(name), document::encode(&known))
+            .put(key, document::encode(&published));
+        let subject = format!("{name} {version}");
+        let sha256 = published.sha256.clone();
+        let transaction = self.noted(transaction, by, "published", subject, sha256);
+        let written = self.blobs.put(&mut &**package, None).await;
+        let written = written.map_err(not_kept)?;
+        pins.add(written.pin);
+        let referrer = referrer(&published);
+        let referred = self
             .blobs
-            .put(&mut &**package, None)
-            .await
-            .map_err(failed)?;
-        let transaction = self
-            .blobs
-            .reference_in(transaction, written.info.id, &referrer(published))
-            .await
-            .map_err(failed)?;
-        let committed = self.store.commit(transaction).await;
-        written.pin.release().await.map_err(failed)?;
-        Ok(committed?.is_committed())
+            .reference_in(transaction, written.info.id, &referrer);
+        let transaction = referred.await.map_err(not_kept)?;
+        Ok(Swap::Write(transaction, (true, published)))
     }
 
     /// Records an attempt to publish a package that must not run, for operators to see.
@@ -105,7 +104,7 @@ impl Modules {
         by: &str,
         error: &ServiceError,
     ) -> Result<(), ServiceError> {
-        tracing::warn!(by, error = %error, "a module is refused");
+        tracing::warn!(by, error = %error, "refused a module");
         let subject = ContentId::of(package).to_string();
         let transaction = self.noted(
             Transaction::new(),
@@ -114,7 +113,7 @@ impl Modules {
             subject,
             error.to_string(),
         );
-        self.store.commit(transaction).await?;
+        settle(&*self.store, transaction).await?;
         self.forget_old_events().await
     }
 
@@ -125,16 +124,18 @@ impl Modules {
 
     /// Returns all versions of one module, newest first.
     pub async fn versions(&self, name: &str) -> Result<Vec<PublishedModule>, ServiceError> {
-        let found = match is_name(name) {
-            true => self.versions_under(&keys::module_versions(name)).await?,
-            false => Vec::new(),
+        let found = if is_name(name) {
+            self.versions_under(&keys::module_versions(name)).await?
+        } else {
+            Vec::new()
         };
-        match found.is_empty() {
-            false => Ok(found),
-            true => Err(ServiceError::NotFound {
+        if found.is_empty() {
+            Err(ServiceError::NotFound {
                 what: format!("module `{name}`"),
                 hint: Some("list them with `bunraku module list --published`".to_owned()),
-            }),
+            })
+        } else {
+            Ok(found)
         }
     }
 
@@ -173,23 +174,26 @@ impl Modules {
 
     /// Returns the bytes of a published version.
     pub(super) async fn package(&self, module: &PublishedModule) -> Result<Vec<u8>, ServiceError> {
-        let id: ContentId = module.sha256.parse().map_err(|error| {
-            ServiceError::internal("the record of a module cannot be read", error)
-        })?;
+        let id: ContentId = module
+            .sha256
+            .parse()
+            .map_err(|error| ServiceError::internal("cannot read the record of a module", error))?;
         let read = self.blobs.read(id).await;
-        read.map_err(|error| ServiceError::content("the module cannot be read", error))
+        read.map_err(|error| ServiceError::content("cannot read the module", error))
     }
 
     /// Removes a version. Catalogs that pin it keep it; older versions stay refused.
     pub async fn remove(&self, name: &str, version: &str, by: &str) -> Result<(), ServiceError> {
-        loop {
+        compare_and_swap(&*self.store, |_| async {
             let module = self.version(name, version).await?;
             let parsed: Version = module.version.parse().map_err(|error| {
-                ServiceError::internal("the record of a module cannot be read", error)
+                ServiceError::internal("cannot read the record of a module", error)
             })?;
             let key = keys::module_version(name, &parsed);
             let Some(entry) = self.store.get(&key).await? else {
-                continue;
+                // Removed at this moment. This is refused, and the next decision reports it.
+                let refused = Transaction::new().when(Compare::Exists(key));
+                return Ok::<_, ServiceError>(Swap::Write(refused, ()));
             };
             let transaction = Transaction::new()
                 .when_unchanged(&key, Some(&entry))
@@ -198,53 +202,53 @@ impl Modules {
             let transaction =
                 self.noted(transaction, by, "removed", subject, module.sha256.clone());
             let id = module.sha256.parse().map_err(|error| {
-                ServiceError::internal("the record of a module cannot be read", error)
+                ServiceError::internal("cannot read the record of a module", error)
             })?;
             let transaction = self
                 .blobs
                 .unreference_in(transaction, id, &referrer(&module))
-                .map_err(|error| ServiceError::content("the module cannot be removed", error))?;
-            if self.store.commit(transaction).await?.is_committed() {
-                tracing::info!(module = name, version, by, "a module is removed");
-                return self.forget_old_events().await;
-            }
-        }
+                .map_err(|error| ServiceError::content("cannot remove the module", error))?;
+            Ok(Swap::Write(transaction, ()))
+        })
+        .await?;
+        tracing::info!(module = name, version, by, "removed a module");
+        self.forget_old_events().await
     }
 }
 
 /// Verifies a package outside the async threads: it may unpack to hundreds of megabytes.
-async fn checked(package: Bytes, read: &ReadKeys) -> Result<Verified, ServiceError> {
+async fn checked(package: Bytes, read: &ReadKeys) -> Result<VerifiedModule, ServiceError> {
     let trust = read.trust.clone();
     let verified = tokio::task::spawn_blocking(move || verify(&package, &trust)).await;
     let verified =
-        verified.map_err(|error| ServiceError::internal("verifying a module broke", error))?;
+        verified.map_err(|error| ServiceError::internal("verifying a module failed", error))?;
     verified.map_err(|error| refused(&error))
 }
 
-fn refused(error: &Refused) -> ServiceError {
+fn refused(error: &VerifyError) -> ServiceError {
     let hint = match error {
-        Refused::UnknownKey(_) => "an operator trusts keys with `bunraku module trust KEY.pub`",
-        Refused::Unsigned => "sign it with `bunraku module sign FILE --key KEY`",
-        Refused::RevokedKey(_) => "sign it with another key, under a new version",
+        VerifyError::UnknownKey(_) => "trust its key with `bunraku module trust KEY.pub`",
+        VerifyError::Unsigned => "sign it with `bunraku module sign FILE --key KEY`",
+        VerifyError::RevokedKey(_) => "sign it with another key, under a new version",
         _ => "pack and sign it again",
     };
     ServiceError::conflict(format!("the module is refused: {}", chain(error)), hint)
 }
 
-fn not_taken(error: &KnownError) -> ServiceError {
+fn not_taken(error: &KnownVersionError) -> ServiceError {
     ServiceError::conflict(
         format!("the module is refused: {}", chain(error)),
         "publish it under a newer version",
     )
 }
 
-fn same(before: PublishedModule, module: &Verified) -> Result<PublishedModule, ServiceError> {
+fn same(before: PublishedModule, module: &VerifiedModule) -> Result<PublishedModule, ServiceError> {
     if before.sha256 == module.sha256() {
         return Ok(before);
     }
     Err(ServiceError::conflict(
         format!(
-            "the module is refused: `{}` {} is published with other signatures",
+            "the module is refused: `{}` {} is already published with different signatures",
             before.name, before.version
         ),
         "publish it under a newer version",
@@ -252,7 +256,7 @@ fn same(before: PublishedModule, module: &Verified) -> Result<PublishedModule, S
 }
 
 fn described(
-    module: &Verified,
+    module: &VerifiedModule,
     size: u64,
     by: &str,
     published: jiff::Timestamp,
@@ -283,4 +287,8 @@ fn is_name(name: &str) -> bool {
         && name
             .bytes()
             .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
+}
+
+fn not_kept(error: BlobError) -> ServiceError {
+    ServiceError::content("cannot store the module", error)
 }

@@ -5,7 +5,7 @@
 //! modules, but never add any.
 
 use bunraku_module::{Fingerprint, PublicKey, Trust};
-use bunraku_store::{KeyValue, Transaction};
+use bunraku_store::{KeyValue, Swap, Transaction, compare_and_swap};
 use bunraku_wire::api::modules::{ModuleKeys, RevokedModuleKey, TrustedModuleKey};
 
 use super::Modules;
@@ -44,7 +44,7 @@ impl Modules {
             Some(stored) => (stored.document, Some(stored.entry)),
             None => (ModuleKeys::default(), None),
         };
-        let broken = |error| ServiceError::internal("a kept key cannot be read", error);
+        let broken = |error| ServiceError::internal("cannot read a stored key", error);
         let mut trust = Trust::default();
         for key in &keys.trusted {
             trust.add(&key.key).map_err(broken)?;
@@ -59,13 +59,13 @@ impl Modules {
     pub async fn trust(&self, line: &str, by: &str) -> Result<TrustedModuleKey, ServiceError> {
         let key =
             PublicKey::parse(line).map_err(|error| ServiceError::invalid(error.to_string()))?;
-        let fingerprint = key.fingerprint();
-        loop {
+        let (key, fingerprint) = (&key, &key.fingerprint());
+        let (is_new, trusted) = compare_and_swap(&*self.store, |_| async move {
             let read = self.read_keys().await?;
-            if read.trust.is_revoked(&fingerprint) {
+            if read.trust.is_revoked(fingerprint) {
                 return Err(ServiceError::conflict(
-                    format!("the key {fingerprint} was revoked, which is for ever"),
-                    "make a new one with `bunraku module keygen`",
+                    format!("the key {fingerprint} was revoked, which is permanent"),
+                    "create a new one with `bunraku module keygen`",
                 ));
             }
             let fingerprint = fingerprint.to_string();
@@ -75,7 +75,7 @@ impl Modules {
                 .iter()
                 .find(|known| known.fingerprint == fingerprint)
             {
-                return Ok(known.clone());
+                return Ok(Swap::Done((false, known.clone())));
             }
             let trusted = TrustedModuleKey {
                 fingerprint: fingerprint.clone(),
@@ -84,17 +84,16 @@ impl Modules {
                 at: self.clock.now(),
             };
             keys.trusted.push(trusted.clone());
+            let transaction = write_keys(&keys, read.entry.as_ref())?;
             let detail = key.comment.clone();
-            if self
-                .write_keys(&keys, read.entry.as_ref(), |transaction| {
-                    self.noted(transaction, by, "trusted", fingerprint, detail)
-                })
-                .await?
-            {
-                tracing::info!(key = %trusted.fingerprint, by, "a key for modules is trusted");
-                return Ok(trusted);
-            }
+            let transaction = self.noted(transaction, by, "trusted", fingerprint, detail);
+            Ok(Swap::Write(transaction, (true, trusted)))
+        })
+        .await?;
+        if is_new {
+            tracing::info!(key = %trusted.fingerprint, by, "trusted a module key");
         }
+        Ok(trusted)
     }
 
     /// Revokes a key: its signatures are no longer valid anywhere, not even on nodes.
@@ -109,16 +108,16 @@ impl Modules {
                 "`{fingerprint}` is not a fingerprint of 64 hexadecimal digits"
             ))
         })?;
-        let fingerprint = key.to_string();
-        loop {
+        let fingerprint = &key.to_string();
+        let (is_new, revoked) = compare_and_swap(&*self.store, |_| async move {
             let read = self.read_keys().await?;
             let mut keys = read.keys;
             let known = keys
                 .revoked
                 .iter()
-                .find(|known| known.fingerprint == fingerprint);
+                .find(|known| known.fingerprint == *fingerprint);
             if let Some(known) = known {
-                return Ok(known.clone());
+                return Ok(Swap::Done((false, known.clone())));
             }
             let revoked = RevokedModuleKey {
                 fingerprint: fingerprint.clone(),
@@ -130,35 +129,28 @@ impl Modules {
                 by: by.to_owned(),
                 at: self.clock.now(),
             };
-            keys.trusted.retain(|one| one.fingerprint != fingerprint);
+            keys.trusted.retain(|one| one.fingerprint != *fingerprint);
             keys.revoked.push(revoked.clone());
+            let transaction = write_keys(&keys, read.entry.as_ref())?;
             let (subject, detail) = (fingerprint.clone(), revoked.reason.clone());
-            if self
-                .write_keys(&keys, read.entry.as_ref(), |transaction| {
-                    self.noted(transaction, by, "revoked", subject, detail)
-                })
-                .await?
-            {
-                tracing::warn!(key = %fingerprint, by, "a key for modules is revoked");
-                return Ok(revoked);
-            }
+            let transaction = self.noted(transaction, by, "revoked", subject, detail);
+            Ok::<_, ServiceError>(Swap::Write(transaction, (true, revoked)))
+        })
+        .await?;
+        if is_new {
+            tracing::warn!(key = %fingerprint, by, "revoked a module key");
         }
+        Ok(revoked)
     }
+}
 
-    async fn write_keys(
-        &self,
-        new: &ModuleKeys,
-        read: Option<&KeyValue>,
-        noted: impl FnOnce(Transaction) -> Transaction,
-    ) -> Result<bool, ServiceError> {
-        if new.trusted.len() > MOST || new.revoked.len() > MOST {
-            return Err(ServiceError::invalid(format!(
-                "there are more than {MOST} keys"
-            )));
-        }
-        let transaction = Transaction::new()
-            .when_unchanged(keys::MODULE_KEYS, read)
-            .put(keys::MODULE_KEYS, document::encode(new));
-        Ok(self.store.commit(noted(transaction)).await?.is_committed())
+fn write_keys(new: &ModuleKeys, read: Option<&KeyValue>) -> Result<Transaction, ServiceError> {
+    if new.trusted.len() > MOST || new.revoked.len() > MOST {
+        return Err(ServiceError::invalid(format!(
+            "there are more than {MOST} keys"
+        )));
     }
+    Ok(Transaction::new()
+        .when_unchanged(keys::MODULE_KEYS, read)
+        .put(keys::MODULE_KEYS, document::encode(new)))
 }

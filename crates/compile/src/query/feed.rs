@@ -10,14 +10,14 @@ use std::time::Duration;
 
 use bunraku_model::{Administration, Catalog, ContentId, NodeName, NodeRunId};
 use bunraku_store::stale::{self, Permission};
-use bunraku_store::{Change, Follow, Followed, KeyValue, StoreError};
+use bunraku_store::{Change, Follow, FollowEvent, KeyValue, StoreError};
 use futures::StreamExt;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use super::Queries;
-use super::node_reports::{self, NodeReports, Told};
-use crate::compiles::Compiled;
+use super::node_reports::{self, IndexedReport, NodeReports};
+use crate::compiles::CompiledCatalog;
 use crate::targets::StoredTarget;
 use bunraku_control::nodes::NodeDocuments;
 use bunraku_control::{ServiceError, document, keys};
@@ -30,27 +30,40 @@ const RETRY: Duration = Duration::from_millis(500);
 
 /// The stored data of a node, and the part of it that the index has.
 #[derive(Default)]
-struct Known {
+struct IndexedNode {
     documents: NodeDocuments,
-    compiled: Option<Compiled>,
+    compiled: Option<CompiledCatalog>,
     target: Option<StoredTarget>,
+    /// The node's certificates, and whether each is revoked.
+    certificates: BTreeMap<String, bool>,
     facts: Option<ContentId>,
     catalog: Option<ContentId>,
+    /// The exports that the index has.
+    exports: Option<ContentId>,
     reports: NodeReports,
 }
 
+/// The part of a certificate's document that matters here.
+#[derive(serde::Deserialize)]
+struct CertificateState {
+    #[serde(default)]
+    revoked: Option<serde::de::IgnoredAny>,
+}
+
 /// Something that must be read before the index can be updated.
-enum Wanted {
+enum PendingRead {
     Facts(NodeName, ContentId),
     Catalog(NodeName, ContentId),
+    /// The resources that a catalog exports.
+    Exports(NodeName, ContentId),
     /// The events after those that the index has.
-    Report(NodeName, NodeRunId, Told),
+    Report(NodeName, NodeRunId, IndexedReport),
 }
 
 /// Maintains the index of one server.
 pub(super) struct Feed {
     queries: Queries,
-    nodes: BTreeMap<NodeName, Known>,
+    nodes: BTreeMap<NodeName, IndexedNode>,
 }
 
 impl Feed {
@@ -68,9 +81,16 @@ impl Feed {
         let mut compiled = follow(keys::COMPILED);
         let mut targets = follow(keys::TARGETS);
         let mut reports = follow(keys::REPORTS);
+        let mut certificates = follow(keys::CERTIFICATES);
         // Without a majority of the datastores, start from the data of one;
         // newer data arrives as changes.
-        let first = self.build([&mut nodes, &mut compiled, &mut targets, &mut reports]);
+        let first = self.build([
+            &mut certificates,
+            &mut nodes,
+            &mut compiled,
+            &mut targets,
+            &mut reports,
+        ]);
         stale::allow(Permission::default(), first).await;
         self.queries.built.send_replace(true);
         loop {
@@ -79,13 +99,14 @@ impl Feed {
                 followed = compiled.next() => followed,
                 followed = targets.next() => followed,
                 followed = reports.next() => followed,
+                followed = certificates.next() => followed,
             };
             self.take(followed).await;
         }
     }
 
     /// Reads one after the other: the index is built when all are read.
-    async fn build(&mut self, follows: [&mut Follow; 4]) {
+    async fn build(&mut self, follows: [&mut Follow; 5]) {
         for follow in follows {
             let mut read = false;
             while !read {
@@ -96,12 +117,12 @@ impl Feed {
         }
     }
 
-    async fn take(&mut self, followed: Result<Followed, StoreError>) {
+    async fn take(&mut self, followed: Result<FollowEvent, StoreError>) {
         let changes: Vec<Change> = match followed {
-            Ok(Followed::Snapshot { items, .. }) => items.into_iter().map(Change::Put).collect(),
-            Ok(Followed::Changes(batch)) => batch.changes,
+            Ok(FollowEvent::Snapshot { items, .. }) => items.into_iter().map(Change::Put).collect(),
+            Ok(FollowEvent::Changes(batch)) => batch.changes,
             Err(error) => {
-                tracing::error!(error = %error, "the index cannot follow the store; trying again");
+                tracing::error!(error = %error, "the index cannot follow the store; retrying");
                 return tokio::time::sleep(RETRY).await;
             }
         };
@@ -110,7 +131,7 @@ impl Feed {
             touched.extend(self.note(change));
         }
         let wanted = touched.into_iter().flat_map(|node| self.tell(node));
-        let wanted: Vec<Wanted> = wanted.collect();
+        let wanted: Vec<PendingRead> = wanted.collect();
         let read: Vec<_> = futures::stream::iter(wanted)
             .map(|wanted| self.read_in(wanted))
             .buffer_unordered(AT_ONCE)
@@ -121,6 +142,8 @@ impl Feed {
                 known.reports.was_told(run, told);
             }
         }
+        let changes = &self.queries.changes;
+        changes.send_modify(|count| *count = count.wrapping_add(1));
     }
 
     /// Keeps a document's content, and returns its node.
@@ -145,6 +168,14 @@ impl Feed {
             known.reports.note(run, decoded(entry).as_ref());
             return Some(node);
         }
+        if let Some((node, serial)) = keys::parse_certificate(key) {
+            let known = self.nodes.entry(node.clone()).or_default();
+            match decoded::<CertificateState>(entry) {
+                Some(state) => known.certificates.insert(serial, state.revoked.is_some()),
+                None => known.certificates.remove(&serial),
+            };
+            return Some(node);
+        }
         let name = key.strip_prefix(keys::COMPILED)?;
         let node = NodeName::new(name).ok()?;
         self.nodes.entry(node.clone()).or_default().compiled = decoded(entry);
@@ -153,14 +184,14 @@ impl Feed {
 
     /// Updates the fields at once. Returns the contents to read before the rest
     /// can be updated.
-    fn tell(&mut self, node: NodeName) -> Vec<Wanted> {
+    fn tell(&mut self, node: NodeName) -> Vec<PendingRead> {
         let Some(known) = self.nodes.get_mut(&node) else {
             return Vec::new();
         };
         let Some(fields) = known.fields(&node) else {
             // Without a record the node does not exist, whatever other data is left.
             self.queries.write().remove_node(&node);
-            (known.facts, known.catalog) = (None, None);
+            (known.facts, known.catalog, known.exports) = (None, None, None);
             known.reports.tell_anew();
             if known.is_empty() {
                 self.nodes.remove(&node);
@@ -170,6 +201,8 @@ impl Feed {
         let pointer = known.documents.facts.as_ref();
         let facts = pointer.map(|pointer| pointer.content);
         let catalog = known.catalog_content();
+        let (exports, exported_by) = known.exports().unzip();
+        let exports_changed = std::mem::replace(&mut known.exports, exports) != exports;
         let facts_changed = std::mem::replace(&mut known.facts, facts) != facts;
         let catalog_changed = std::mem::replace(&mut known.catalog, catalog) != catalog;
         let (gone, reports) = known.reports.differences();
@@ -184,40 +217,56 @@ impl Feed {
         if catalog_changed && catalog.is_none() {
             index.clear_catalog(&node);
         }
+        if exports_changed && exports.is_none() {
+            index.set_exports(&node, &[]);
+        }
+        let exports = exported_by.filter(|_| exports_changed);
+        let exports = exports.map(|content| PendingRead::Exports(node.clone(), content));
         let facts = facts.filter(|_| facts_changed);
         let catalog = catalog.filter(|_| catalog_changed);
-        let facts = facts.map(|content| Wanted::Facts(node.clone(), content));
-        let catalog = catalog.map(|content| Wanted::Catalog(node.clone(), content));
+        let facts = facts.map(|content| PendingRead::Facts(node.clone(), content));
+        let catalog = catalog.map(|content| PendingRead::Catalog(node.clone(), content));
         let reports = reports.into_iter();
-        let reports = reports.map(|(run, told)| Wanted::Report(node.clone(), run, told));
-        facts.into_iter().chain(catalog).chain(reports).collect()
+        let reports = reports.map(|(run, told)| PendingRead::Report(node.clone(), run, told));
+        let contents = facts.into_iter().chain(catalog).chain(exports);
+        contents.chain(reports).collect()
     }
 
     /// Reads a content into the index. For a report, returns how much of it the
     /// index has now.
-    async fn read_in(&self, wanted: Wanted) -> Option<(NodeName, NodeRunId, Told)> {
+    async fn read_in(&self, wanted: PendingRead) -> Option<(NodeName, NodeRunId, IndexedReport)> {
         match wanted {
-            Wanted::Report(node, run, told) => {
+            PendingRead::Report(node, run, told) => {
                 let told = self.read_report(&node, run, told).await?;
                 return Some((node, run, told));
             }
-            Wanted::Facts(node, content) => {
+            PendingRead::Facts(node, content) => {
                 if let Some(facts) = self.read::<Map<String, Value>>(&node, content).await
                     && !self.queries.write().set_facts(&node, &facts)
                 {
-                    tracing::warn!(%node, "a fact set is too large to be indexed whole");
+                    tracing::warn!(%node, "a fact set is too large to index completely");
                 }
             }
-            Wanted::Catalog(node, content) => {
+            PendingRead::Catalog(node, content) => {
                 if let Some(catalog) = self.read::<Catalog>(&node, content).await {
                     self.queries.write().set_catalog(&node, &catalog);
+                }
+            }
+            PendingRead::Exports(node, content) => {
+                if let Some(catalog) = self.read::<Catalog>(&node, content).await {
+                    self.queries.write().set_exports(&node, &catalog.exports);
                 }
             }
         }
         None
     }
 
-    async fn read_report(&self, node: &NodeName, run: NodeRunId, told: Told) -> Option<Told> {
+    async fn read_report(
+        &self,
+        node: &NodeName,
+        run: NodeRunId,
+        told: IndexedReport,
+    ) -> Option<IndexedReport> {
         let reports = &self.queries.reports;
         let (head, events) = loop {
             let read = reports.differences_from(node, run, told.next).await;
@@ -226,7 +275,7 @@ impl Feed {
             }
         };
         let rows = node_reports::event_rows(&events, told.rows);
-        let told = Told {
+        let told = IndexedReport {
             next: head.next,
             rows: told.rows + rows.len(),
         };
@@ -249,16 +298,31 @@ impl Feed {
 
     async fn read_once<T: DeserializeOwned>(&self, content: ContentId) -> Result<T, ServiceError> {
         let bytes = (self.queries.blobs.read(content).await)
-            .map_err(|error| ServiceError::content("a content cannot be read", error))?;
+            .map_err(|error| ServiceError::content("a cannot read content", error))?;
         serde_json::from_slice(&bytes)
-            .map_err(|error| ServiceError::internal("a content is not what it should be", error))
+            .map_err(|error| ServiceError::internal("content does not match its hash", error))
     }
 }
 
-impl Known {
+impl IndexedNode {
     fn is_empty(&self) -> bool {
         let documents = self.documents.is_empty() && self.reports.is_empty();
-        documents && self.compiled.is_none() && self.target.is_none()
+        documents
+            && self.compiled.is_none()
+            && self.target.is_none()
+            && self.certificates.is_empty()
+    }
+
+    /// Returns the node's exports and the catalog that has them: the newest
+    /// compiled one, released or not. A node without a valid certificate
+    /// exports nothing.
+    fn exports(&self) -> Option<(ContentId, ContentId)> {
+        let mut certificates = self.certificates.values();
+        if !self.certificates.is_empty() && certificates.all(|is_revoked| *is_revoked) {
+            return None;
+        }
+        let compiled = self.compiled.as_ref()?;
+        Some((compiled.exports?, compiled.content))
     }
 
     /// Returns the catalog that the node was given, or else the one that it would get.
@@ -313,7 +377,7 @@ async fn judged<T>(node: &NodeName, read: Result<T, ServiceError>) -> ControlFlo
         }
         Err(error) => {
             let error = bunraku_control::error::chain(&error);
-            tracing::warn!(%node, error, "what a node refers to is not indexed");
+            tracing::warn!(%node, error, "cannot index the content that a node refers to");
             ControlFlow::Break(None)
         }
     }
@@ -327,7 +391,7 @@ fn decoded<T: DeserializeOwned>(entry: Option<&KeyValue>) -> Option<T> {
 fn report<T>(outcome: Result<T, ServiceError>) -> Option<T> {
     outcome
         .inspect_err(|error| {
-            tracing::error!(error = %bunraku_control::error::chain(error), "a document is not indexed");
+            tracing::error!(error = %bunraku_control::error::chain(error), "cannot index a document");
         })
         .ok()
 }

@@ -4,6 +4,7 @@
 //! and follows changes (`feed.rs`), so it lags slightly. Queries wait until it
 //! is built.
 
+mod code_answers;
 mod feed;
 mod node_reports;
 
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bunraku_model::NodeName;
-use bunraku_query::{Answer, AnswerError, Index, Limits, Query};
+use bunraku_query::{AnswerError, Index, Limits, Query, QueryAnswer};
 use bunraku_store::SharedStore;
 use bunraku_store::blobs::SharedBlobs;
 use tokio::sync::watch;
@@ -33,6 +34,8 @@ pub struct Queries {
     reports: Reports,
     index: Arc<RwLock<Index>>,
     built: Arc<watch::Sender<bool>>,
+    /// Counts changes of the index.
+    changes: Arc<watch::Sender<u64>>,
     limits: Limits,
 }
 
@@ -44,6 +47,7 @@ impl Queries {
             reports,
             index: Arc::default(),
             built: Arc::new(watch::Sender::new(false)),
+            changes: Arc::new(watch::Sender::new(0)),
             limits,
         }
     }
@@ -58,7 +62,7 @@ impl Queries {
     }
 
     /// Answers a query.
-    pub async fn answer(&self, text: &str) -> Result<Answer, ServiceError> {
+    pub async fn answer(&self, text: &str) -> Result<QueryAnswer, ServiceError> {
         let query = Query::parse(text).map_err(|error| query_refused(&error, text))?;
         self.look(move |index, limits| index.answer(&query, limits))
             .await
@@ -88,7 +92,7 @@ impl Queries {
                 message: error.to_string(),
                 hint: Some(error.hint().to_owned()),
             }),
-            Err(error) => Err(ServiceError::internal("a query broke off", error)),
+            Err(error) => Err(ServiceError::internal("a query failed", error)),
         }
     }
 

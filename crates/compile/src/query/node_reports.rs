@@ -26,14 +26,14 @@ const UNFINISHED: &str = "unfinished";
 #[derive(Default)]
 pub(super) struct NodeReports {
     /// In the order in which they reached a server.
-    seen: BTreeMap<(Timestamp, NodeRunId), Seen>,
-    told: BTreeMap<NodeRunId, Told>,
+    seen: BTreeMap<(Timestamp, NodeRunId), ReportDigest>,
+    told: BTreeMap<NodeRunId, IndexedReport>,
     /// Removed from the store, but not from the index yet.
     gone: Vec<NodeRunId>,
 }
 
 /// The data kept of every report.
-struct Seen {
+struct ReportDigest {
     next: u64,
     /// Set for a finished report.
     status: Option<&'static str>,
@@ -44,7 +44,7 @@ struct Seen {
 
 /// The part of a report that the index has.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Told {
+pub(super) struct IndexedReport {
     /// The number of the first event that the index does not have.
     pub(super) next: u64,
     pub(super) rows: usize,
@@ -61,7 +61,7 @@ impl NodeReports {
             self.gone.extend(self.told.remove(&run).map(|_| run));
             return self.seen.retain(|(_, other), _| *other != run);
         };
-        let seen = Seen {
+        let seen = ReportDigest {
             next: head.next,
             status: (head.finished.as_ref()).map(|finished| finished.ending.as_str()),
             mode: head.started.mode,
@@ -77,13 +77,13 @@ impl NodeReports {
         self.gone.clear();
     }
 
-    pub(super) fn was_told(&mut self, run: NodeRunId, told: Told) {
+    pub(super) fn was_told(&mut self, run: NodeRunId, told: IndexedReport) {
         self.told.insert(run, told);
     }
 
     /// Returns the reports to remove from the index, and those to read because
     /// they have more events than the index.
-    pub(super) fn differences(&mut self) -> (Vec<NodeRunId>, Vec<(NodeRunId, Told)>) {
+    pub(super) fn differences(&mut self) -> (Vec<NodeRunId>, Vec<(NodeRunId, IndexedReport)>) {
         let newest = self.seen.iter().rev().take(REPORTS);
         let newest: BTreeMap<NodeRunId, u64> =
             newest.map(|((_, run), seen)| (*run, seen.next)).collect();
@@ -103,7 +103,7 @@ impl NodeReports {
 
     /// Returns the node fields from its newest finished report. Without one, they are null.
     pub(super) fn fields(&self) -> Map<String, Value> {
-        let finished = |(_, seen): &(_, &Seen)| seen.status.is_some();
+        let finished = |(_, seen): &(_, &ReportDigest)| seen.status.is_some();
         let newest = self.seen.iter().rev().find(finished);
         object(json!({
             "report": newest.map(|((_, run), _)| run),

@@ -5,14 +5,14 @@
 //! So applying may stop anywhere, run twice, or run on two servers at once.
 
 use bunraku_model::{EnvironmentName, NodeName, ReleaseNumber};
-use bunraku_store::{KeyValue, StoreError, Transaction, TransactionOutcome};
+use bunraku_store::{KeyValue, Swap, Transaction, compare_and_swap, settle};
 use bunraku_wire::api::Target;
 use futures::{StreamExt, TryStreamExt, stream};
 
 use super::Releases;
-use super::document::{Applied, Entry, ReleaseMap};
+use super::document::{AppliedRelease, MapEntry, ReleaseMap};
 use crate::targets::StoredTarget;
-use bunraku_control::document::{self, Stored};
+use bunraku_control::document::{self, Versioned};
 use bunraku_control::{ServiceError, keys, nodes};
 
 /// Number of targets written in one transaction: two compares each.
@@ -22,7 +22,7 @@ const AT_ONCE: usize = 16;
 
 /// The result of applying a release.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Outcome {
+pub enum ApplyOutcome {
     /// Every target matches the newest release.
     Done,
     /// A newer release, or another server's work, came in between.
@@ -39,7 +39,7 @@ pub enum Extent {
 }
 
 /// A target to write, and the data that this decision is based on.
-struct Pending {
+struct PendingTarget {
     node: NodeName,
     record: KeyValue,
     before: Option<KeyValue>,
@@ -52,16 +52,16 @@ impl Releases {
         &self,
         environment: &EnvironmentName,
         extent: Extent,
-    ) -> Result<Outcome, ServiceError> {
+    ) -> Result<ApplyOutcome, ServiceError> {
         let head = self.head(environment).await?;
         let (Some(release), map) = self.newest_map(environment, &head).await? else {
-            return Ok(Outcome::Done);
+            return Ok(ApplyOutcome::Done);
         };
         let head = head.expect("a release that was read has a head");
         let number = release.summary.number;
         let applied = self.applied(environment).await?;
         if applied == Some(number) && extent == Extent::News {
-            return Ok(Outcome::Done);
+            return Ok(ApplyOutcome::Done);
         }
         let since = match extent {
             Extent::News => applied.unwrap_or(ReleaseNumber(0)),
@@ -72,14 +72,15 @@ impl Releases {
         for batch in lines.chunks(TARGETS_PER_TRANSACTION) {
             match self.apply_batch(environment, &head.entry, batch).await? {
                 Some(count) => written += count,
-                None => return Ok(Outcome::Overtaken),
+                None => return Ok(ApplyOutcome::Overtaken),
             }
         }
         let noted = self.note_applied(environment, &head.entry, number).await?;
-        tracing::info!(%environment, release = %number, written, "a release is applied");
-        Ok(match noted {
-            true => Outcome::Done,
-            false => Outcome::Overtaken,
+        tracing::info!(%environment, release = %number, written, "applied a release");
+        Ok(if noted {
+            ApplyOutcome::Done
+        } else {
+            ApplyOutcome::Overtaken
         })
     }
 
@@ -88,31 +89,26 @@ impl Releases {
         &self,
         environment: &EnvironmentName,
         head: &KeyValue,
-        batch: &[(NodeName, Entry)],
+        batch: &[(NodeName, MapEntry)],
     ) -> Result<Option<usize>, ServiceError> {
-        loop {
-            let pending: Vec<Option<Pending>> = stream::iter(batch.to_vec())
+        compare_and_swap(&*self.store, |reads| async move {
+            let now = reads.into_iter().next();
+            if now.is_some_and(|now| now.map(|now| now.modified) != Some(head.modified)) {
+                return Ok(Swap::Done(None));
+            }
+            let pending: Vec<Option<PendingTarget>> = stream::iter(batch.to_vec())
                 .map(|(node, entry)| self.pending(environment, node, entry))
                 .buffered(AT_ONCE)
                 .try_collect()
                 .await?;
-            let pending: Vec<Pending> = pending.into_iter().flatten().collect();
+            let pending: Vec<PendingTarget> = pending.into_iter().flatten().collect();
             if pending.is_empty() {
-                return Ok(Some(0));
+                return Ok(Swap::Done(Some(0)));
             }
-            match self.store.commit(transaction(head, &pending)).await {
-                Ok(TransactionOutcome::Committed(_)) => return Ok(Some(pending.len())),
-                Ok(TransactionOutcome::Refused(reads)) => {
-                    let now = reads.into_iter().next().flatten();
-                    if now.map(|now| now.modified) != Some(head.modified) {
-                        return Ok(None);
-                    }
-                }
-                // Check again: targets that were written are skipped.
-                Err(StoreError::OutcomeUnknown(_)) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
+            let written = Some(pending.len());
+            Ok(Swap::Write(transaction(head, &pending), written))
+        })
+        .await
     }
 
     /// Returns the target to write for a node. Returns nothing if its target is
@@ -122,15 +118,15 @@ impl Releases {
         &self,
         environment: &EnvironmentName,
         node: NodeName,
-        entry: Entry,
-    ) -> Result<Option<Pending>, ServiceError> {
+        entry: MapEntry,
+    ) -> Result<Option<PendingTarget>, ServiceError> {
         let Some(record) = self.store.get(&keys::node_record(&node)).await? else {
             return Ok(None);
         };
         if nodes::environment_in(&record)? != *environment {
             return Ok(None);
         }
-        let known: Option<Stored<StoredTarget>> =
+        let known: Option<Versioned<StoredTarget>> =
             document::read(&*self.store, &keys::target(&node)).await?;
         let target = Target {
             environment: environment.clone(),
@@ -147,17 +143,20 @@ impl Releases {
         }
         let Some(catalog) = self.catalogs.record(entry.catalog).await? else {
             // A catalog is held while a release names it, so this one was removed by force.
-            tracing::error!(%node, catalog = %entry.catalog, "a released catalog is gone; the node keeps what it has");
+            tracing::error!(%node, catalog = %entry.catalog, "a released catalog is missing; the node keeps its current one");
             return Ok(None);
         };
         let previous = known
             .as_ref()
             .map(|known| &known.document)
-            .and_then(|known| match known.target.catalog == target.catalog {
-                true => known.previous,
-                false => Some(known.target.catalog),
+            .and_then(|known| {
+                if known.target.catalog == target.catalog {
+                    known.previous
+                } else {
+                    Some(known.target.catalog)
+                }
             });
-        Ok(Some(Pending {
+        Ok(Some(PendingTarget {
             node,
             record,
             before: known.map(|known| known.entry),
@@ -178,18 +177,18 @@ impl Releases {
         let key = keys::release_applied(environment);
         let transaction = Transaction::new()
             .when_unchanged(&head.key, Some(head))
-            .put(key, document::encode(&Applied { number }));
-        Ok(self.store.commit(transaction).await?.is_committed())
+            .put(key, document::encode(&AppliedRelease { number }));
+        Ok(settle(&*self.store, transaction).await?.is_committed())
     }
 }
 
-fn lines_since(map: &ReleaseMap, since: ReleaseNumber) -> Vec<(NodeName, Entry)> {
+fn lines_since(map: &ReleaseMap, since: ReleaseNumber) -> Vec<(NodeName, MapEntry)> {
     let news = map.iter().filter(|(_, entry)| entry.since > since);
     news.map(|(node, entry)| (node.clone(), entry.clone()))
         .collect()
 }
 
-fn transaction(head: &KeyValue, pending: &[Pending]) -> Transaction {
+fn transaction(head: &KeyValue, pending: &[PendingTarget]) -> Transaction {
     let mut transaction = Transaction::new()
         .when_unchanged(&head.key, Some(head))
         .read_on_failure(head.key.clone());

@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_share_is_refused() {
+    fn an_invalid_share_is_refused() {
         for percent in [0.0, -1.0, 100.1, f64::NAN, f64::INFINITY] {
             assert!(!is_percentage(percent), "{percent}");
         }
@@ -111,7 +111,7 @@ mod tests {
         }
 
         #[test]
-        fn nobody_loses_their_place_when_others_leave(count in 2..200_usize, percent in 1.0..100.0_f64) {
+        fn no_node_loses_its_place_when_others_leave(count in 2..200_usize, percent in 1.0..100.0_f64) {
             let production = environment("production");
             let nodes = names(count);
             let before: Vec<_> = percentage(&production, percent, &nodes);

@@ -34,7 +34,7 @@ pub(crate) struct MapAddress {
 /// everything that depends on it: creating the next release, applying it, and
 /// removing holds on catalogs that only older releases named.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct Head {
+pub(crate) struct ReleaseHead {
     pub number: ReleaseNumber,
     /// Number of times that holds on catalogs were removed. A server that is
     /// creating a release meanwhile finds the head changed, and holds its
@@ -45,13 +45,13 @@ pub(crate) struct Head {
 
 /// `release-applied/<environment>`: the newest release that all targets reflect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct Applied {
+pub(crate) struct AppliedRelease {
     pub number: ReleaseNumber,
 }
 
 /// A node's entry in a map.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Entry {
+pub struct MapEntry {
     pub catalog: CatalogId,
     pub mode: RunMode,
     /// The release that introduced this entry. Unchanged entries keep it, so
@@ -61,10 +61,10 @@ pub struct Entry {
     pub code_id: Option<CodeId>,
 }
 
-pub(crate) type ReleaseMap = BTreeMap<NodeName, Entry>;
+pub(crate) type ReleaseMap = BTreeMap<NodeName, MapEntry>;
 
 /// Differences from a base; `None` for a removed node.
-pub(crate) type MapChanges = BTreeMap<NodeName, Option<Entry>>;
+pub(crate) type MapChanges = BTreeMap<NodeName, Option<MapEntry>>;
 
 /// Returns the changes that lead from one map to another.
 pub(crate) fn changes_between(base: &ReleaseMap, map: &ReleaseMap) -> MapChanges {
@@ -89,7 +89,7 @@ pub(crate) fn with_changes(mut base: ReleaseMap, changes: MapChanges) -> Release
     base
 }
 
-impl Entry {
+impl MapEntry {
     /// Returns true if nothing changes for the node.
     pub fn is_same_for_the_node(&self, other: &Self) -> bool {
         self.catalog == other.catalog && self.mode == other.mode
@@ -112,16 +112,17 @@ mod tests {
     use proptest::prelude::*;
 
     fn any_map() -> impl Strategy<Value = ReleaseMap> {
-        let entry = (0..4_u8, any::<bool>(), 0..5_u64).prop_map(|(catalog, noop, since)| Entry {
-            catalog: CatalogId(ContentId::of(&[catalog])),
-            mode: if noop {
-                RunMode::Noop
-            } else {
-                RunMode::Enforce
-            },
-            since: ReleaseNumber(since),
-            code_id: None,
-        });
+        let entry =
+            (0..4_u8, any::<bool>(), 0..5_u64).prop_map(|(catalog, noop, since)| MapEntry {
+                catalog: CatalogId(ContentId::of(&[catalog])),
+                mode: if noop {
+                    RunMode::Noop
+                } else {
+                    RunMode::Enforce
+                },
+                since: ReleaseNumber(since),
+                code_id: None,
+            });
         let name = "[a-d]".prop_map(|name| NodeName::new(name).expect("a name"));
         proptest::collection::btree_map(name, entry, 0..5)
     }

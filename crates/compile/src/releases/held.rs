@@ -12,17 +12,17 @@ use bunraku_control::{ServiceError, keys};
 
 /// The data of a compiled catalog that a release needs.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
-pub(crate) struct Held {
+pub(crate) struct HeldCatalog {
     pub environment: EnvironmentName,
     pub catalog: CatalogId,
     pub code_id: CodeId,
 }
 
 /// The held catalogs of one environment, by node.
-pub(crate) type HeldCatalogs = BTreeMap<NodeName, Held>;
+pub(crate) type HeldCatalogs = BTreeMap<NodeName, HeldCatalog>;
 
 /// Reads an entry under `compiled/`, with its node.
-pub(crate) fn read(entry: &KeyValue) -> Result<Option<(NodeName, Held)>, ServiceError> {
+pub(crate) fn read(entry: &KeyValue) -> Result<Option<(NodeName, HeldCatalog)>, ServiceError> {
     let Some(node) = keys::parse_compiled(&entry.key) else {
         return Ok(None);
     };

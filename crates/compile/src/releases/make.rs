@@ -6,14 +6,14 @@
 use std::collections::BTreeSet;
 
 use bunraku_model::{CatalogId, CodeId, EnvironmentName, NodeName, ReleaseNumber};
-use bunraku_store::{StoreError, Transaction, TransactionOutcome};
+use bunraku_store::{Compare, Swap, Transaction, compare_and_swap};
 use bunraku_wire::api::{
     CreateRelease, ReleaseHold, ReleaseKind, ReleaseReply, ReleaseSummary, ReleaseTo,
     RollbackRequest, RunMode,
 };
 use uuid::Uuid;
 
-use super::document::{Entry, Head, MapAddress, Release, ReleaseMap};
+use super::document::{MapAddress, MapEntry, Release, ReleaseHead, ReleaseMap};
 use super::held::HeldCatalogs;
 use super::maps::map_error;
 use super::{Releases, StoredHead, choice, holder, number_of};
@@ -25,8 +25,6 @@ use bunraku_control::{ServiceError, keys, nodes};
 const HOLDS_PER_TRANSACTION: usize = 50;
 /// Maximum number of attempts to create a release when something changes meanwhile.
 const MOST_TURNS: usize = 20;
-/// Number of times that a commit with an unknown outcome is checked again.
-const ATTEMPTS: usize = 5;
 
 /// The map to release, and the reason.
 pub(super) struct Proposal {
@@ -40,7 +38,7 @@ pub(super) struct Proposal {
 }
 
 /// The result of a proposal.
-pub(super) enum Made {
+pub(super) enum ProposalOutcome {
     Released(Box<ReleaseSummary>),
     /// Every node already has the catalog that it would get.
     NothingToDo,
@@ -58,14 +56,12 @@ impl Releases {
     ) -> Result<ReleaseReply, ServiceError> {
         let mut parent = request.parent;
         for _ in 0..MOST_TURNS {
-            let head = self.head(environment).await?;
-            let parent = *parent.get_or_insert(number_of(&head));
-            self.refuse_stale(environment, parent, &head).await?;
+            let head = self.head_on(environment, &mut parent).await?;
             let held = self.held(environment).await?;
             let chosen = self.chosen(environment, &request.to, &held).await?;
             let (newest, map) = self.newest_map(environment, &head).await?;
             let map = self.present(environment, map, &held).await?;
-            let next = ReleaseNumber(parent.0 + 1);
+            let next = next_number(&head);
             let proposal = Proposal {
                 map: overlaid(map, &held, &chosen, request.mode, next),
                 kind: ReleaseKind::Created(request.to.clone()),
@@ -75,10 +71,9 @@ impl Releases {
                 hold: None,
             };
             let newest = newest.map(|release| release.map);
-            match self.propose(environment, &head, newest, proposal).await? {
-                Made::Released(release) => return self.reply(environment, Some(*release)).await,
-                Made::NothingToDo => return self.reply(environment, None).await,
-                Made::Overtaken => {}
+            let made = self.propose(environment, &head, newest, proposal).await?;
+            if let Some(reply) = self.reply(environment, made).await? {
+                return Ok(reply);
             }
         }
         Err(too_many_turns(environment))
@@ -94,13 +89,11 @@ impl Releases {
     ) -> Result<ReleaseReply, ServiceError> {
         let mut parent = request.parent;
         for _ in 0..MOST_TURNS {
-            let head = self.head(environment).await?;
-            let parent = *parent.get_or_insert(number_of(&head));
-            self.refuse_stale(environment, parent, &head).await?;
+            let head = self.head_on(environment, &mut parent).await?;
             let (Some(newest), map) = self.newest_map(environment, &head).await? else {
                 return Err(ServiceError::conflict(
-                    format!("`{environment}` has no release to go back from"),
-                    format!("make one with `bunraku release create {environment}`"),
+                    format!("`{environment}` has no release to roll back"),
+                    format!("create one with `bunraku release create {environment}`"),
                 ));
             };
             let back_to = self
@@ -112,7 +105,7 @@ impl Releases {
             let number = back_to.summary.number;
             let reason = request.reason.clone();
             let proposal = Proposal {
-                map: rolled_back(map, &old, ReleaseNumber(parent.0 + 1)),
+                map: rolled_back(map, &old, next_number(&head)),
                 kind: ReleaseKind::Rollback { release: number },
                 mode: back_to.summary.mode,
                 by: by.to_owned(),
@@ -127,10 +120,9 @@ impl Releases {
                 reason,
             };
             let newest = Some(newest.map);
-            match self.propose(environment, &head, newest, proposal).await? {
-                Made::Released(release) => return self.reply(environment, Some(*release)).await,
-                Made::NothingToDo => return self.reply(environment, None).await,
-                Made::Overtaken => {}
+            let made = self.propose(environment, &head, newest, proposal).await?;
+            if let Some(reply) = self.reply(environment, made).await? {
+                return Ok(reply);
             }
         }
         Err(too_many_turns(environment))
@@ -147,23 +139,42 @@ impl Releases {
             None => {
                 return Err(ServiceError::conflict(
                     format!(
-                        "release {} of `{environment}` is the first: there is nothing before it",
+                        "release {} of `{environment}` is the first: there is no earlier one",
                         newest.summary.number
                     ),
-                    "hold back or release something else instead",
+                    "hold the environment, or release other catalogs",
                 ));
             }
         };
         self.release(environment, number).await
     }
 
+    /// Returns the answer to a user, or nothing if the proposal has to be made again.
     async fn reply(
         &self,
         environment: &EnvironmentName,
-        release: Option<ReleaseSummary>,
-    ) -> Result<ReleaseReply, ServiceError> {
+        made: ProposalOutcome,
+    ) -> Result<Option<ReleaseReply>, ServiceError> {
+        let release = match made {
+            ProposalOutcome::Released(release) => Some(*release),
+            ProposalOutcome::NothingToDo => None,
+            ProposalOutcome::Overtaken => return Ok(None),
+        };
         let hold = self.hold_of(environment).await?;
-        Ok(ReleaseReply { release, hold })
+        Ok(Some(ReleaseReply { release, hold }))
+    }
+
+    /// Returns the head, if the release that the user knows is still the newest. Without one, the
+    /// newest of the first call counts.
+    async fn head_on(
+        &self,
+        environment: &EnvironmentName,
+        parent: &mut Option<ReleaseNumber>,
+    ) -> Result<StoredHead, ServiceError> {
+        let head = self.head(environment).await?;
+        let parent = *parent.get_or_insert(number_of(&head));
+        self.refuse_stale(environment, parent, &head).await?;
+        Ok(head)
     }
 
     /// Refuses an outdated parent. The error shows what is newer, so that the
@@ -187,11 +198,15 @@ impl Releases {
             .map_or(String::new(), |why| format!(" ({why})"));
         Err(ServiceError::conflict(
             format!(
-                "release {parent} is not the newest of `{environment}` any more: {} made release {newest}{reason}, \
-                 which changed {} nodes",
-                newer.by, newer.changed
+                "release {parent} is no longer the newest of `{environment}`: {} created release \
+                 {newest}{reason}, which changed {}",
+                newer.by,
+                match newer.changed {
+                    1 => "1 node".to_owned(),
+                    nodes => format!("{nodes} nodes"),
+                }
             ),
-            format!("see it with `bunraku release show {environment} {newest}`, and decide again"),
+            format!("review it with `bunraku release show {environment} {newest}`, then try again"),
         ))
     }
 
@@ -211,7 +226,7 @@ impl Releases {
             }
             ReleaseTo::Percentage { percent } if !choice::is_percentage(*percent) => {
                 return Err(ServiceError::invalid(format!(
-                    "{percent} is no percentage: more than 0, at most 100"
+                    "{percent} is not a percentage: it must be more than 0 and at most 100"
                 )));
             }
             ReleaseTo::Percentage { percent } => {
@@ -269,9 +284,9 @@ impl Releases {
         head: &StoredHead,
         parent: Option<MapAddress>,
         proposal: Proposal,
-    ) -> Result<Made, ServiceError> {
-        let next = ReleaseNumber(number_of(head).0 + 1);
-        let brought: Vec<&Entry> = proposal
+    ) -> Result<ProposalOutcome, ServiceError> {
+        let next = next_number(head);
+        let brought: Vec<&MapEntry> = proposal
             .map
             .values()
             .filter(|entry| entry.since == next)
@@ -281,10 +296,10 @@ impl Releases {
             None => 0,
         };
         if brought.is_empty() && proposal.map.len() == before {
-            return Ok(Made::NothingToDo);
+            return Ok(ProposalOutcome::NothingToDo);
         }
         if !self.hold_catalogs(environment, &brought).await? {
-            return Ok(Made::Overtaken);
+            return Ok(ProposalOutcome::Overtaken);
         }
         let summary = ReleaseSummary {
             environment: environment.clone(),
@@ -311,9 +326,10 @@ impl Releases {
         for pinned in written.pins {
             pinned.pin.release().await.map_err(map_error)?;
         }
-        Ok(match committed? {
-            true => Made::Released(Box::new(release.summary)),
-            false => Made::Overtaken,
+        Ok(if committed? {
+            ProposalOutcome::Released(Box::new(release.summary))
+        } else {
+            ProposalOutcome::Overtaken
         })
     }
 
@@ -322,32 +338,37 @@ impl Releases {
     async fn hold_catalogs(
         &self,
         environment: &EnvironmentName,
-        entries: &[&Entry],
+        entries: &[&MapEntry],
     ) -> Result<bool, ServiceError> {
         let holder = holder(environment);
         // Nodes with fully equal catalogs share one.
         let catalogs: BTreeSet<CatalogId> = entries.iter().map(|entry| entry.catalog).collect();
         let catalogs: Vec<CatalogId> = catalogs.into_iter().collect();
         for batch in catalogs.chunks(HOLDS_PER_TRANSACTION) {
-            loop {
-                let mut transaction = Transaction::new();
-                for catalog in batch {
-                    let held = self.catalogs.hold_in(transaction, *catalog, &holder);
-                    transaction = match held.await {
-                        Ok(transaction) => transaction,
-                        Err(CatalogError::Missing(_)) => return Ok(false),
-                        Err(error) => return Err(error.into()),
-                    };
-                }
-                match self.store.commit(transaction).await {
-                    Ok(TransactionOutcome::Committed(_)) => break,
-                    // Holding twice has the same effect as holding once.
-                    Ok(TransactionOutcome::Refused(_)) | Err(StoreError::OutcomeUnknown(_)) => {}
-                    Err(error) => return Err(error.into()),
-                }
+            let held = compare_and_swap(&*self.store, |_| self.hold_batch(batch, &holder));
+            if !held.await? {
+                return Ok(false);
             }
         }
         Ok(true)
+    }
+
+    /// Holds catalogs. The result is false if one is gone.
+    async fn hold_batch(
+        &self,
+        catalogs: &[CatalogId],
+        holder: &str,
+    ) -> Result<Swap<bool>, ServiceError> {
+        let mut transaction = Transaction::new();
+        for catalog in catalogs {
+            let held = self.catalogs.hold_in(transaction, *catalog, holder);
+            transaction = match held.await {
+                Ok(transaction) => transaction,
+                Err(CatalogError::Missing(_)) => return Ok(Swap::Done(false)),
+                Err(error) => return Err(error.into()),
+            };
+        }
+        Ok(Swap::Write(transaction, true))
     }
 
     /// Commits the transaction that creates the release. Returns false if the head changed.
@@ -362,17 +383,29 @@ impl Releases {
         let referrer = format!("release/{environment}/{number}");
         let head_key = keys::release_head(environment);
         let release_key = keys::release(environment, number);
-        let next = Head {
+        let next = ReleaseHead {
             number,
             collections: head.as_ref().map_or(0, |head| head.document.collections),
         };
-        let mut unknown = 0;
-        loop {
+        let known = head.as_ref().map(|head| &head.entry);
+        let (head_key, release_key, referrer) = (&head_key, &release_key, &referrer);
+        let (next, hold) = (&next, &hold);
+        compare_and_swap(&*self.store, |_| async move {
+            let now = self.store.get(head_key).await?;
+            if now.map(|now| now.modified) != known.map(|known| known.modified) {
+                // Written by another server, or by this one if an answer was lost.
+                let there: Option<document::Versioned<Release>> =
+                    document::read(&*self.store, release_key).await?;
+                let is_ours = there.is_some_and(|there| there.document.id == release.id);
+                return Ok(Swap::Done(is_ours));
+            }
+            // The head of two servers would be the same; the release is not.
             let mut transaction = Transaction::new()
-                .when_unchanged(&head_key, head.as_ref().map(|head| &head.entry))
-                .put(head_key.clone(), document::encode(&next))
-                .put(release_key.clone(), document::encode(release));
-            if let Some(hold) = &hold {
+                .when_unchanged(head_key, known)
+                .when(Compare::Absent(release_key.clone()))
+                .put(head_key, document::encode(next))
+                .put(release_key, document::encode(release));
+            if let Some(hold) = hold {
                 let key = keys::release_hold(environment);
                 transaction = transaction.put(key, document::encode(hold));
             }
@@ -380,28 +413,12 @@ impl Releases {
                 .into_iter()
                 .flatten()
             {
-                let referred = self.blobs.reference_in(transaction, blob, &referrer);
+                let referred = self.blobs.reference_in(transaction, blob, referrer);
                 transaction = referred.await.map_err(map_error)?;
             }
-            match self.store.commit(transaction).await {
-                Ok(TransactionOutcome::Committed(_)) => return Ok(true),
-                Ok(TransactionOutcome::Refused(_)) if unknown == 0 => {
-                    // The head may be unchanged: then a blob's record was written.
-                    let now = self.store.get(&head_key).await?;
-                    let known = head.as_ref().map(|head| head.entry.modified);
-                    if now.map(|now| now.modified) != known {
-                        return Ok(false);
-                    }
-                }
-                Ok(TransactionOutcome::Refused(_)) => {
-                    let there: Option<document::Stored<Release>> =
-                        document::read(&*self.store, &release_key).await?;
-                    return Ok(there.is_some_and(|there| there.document.id == release.id));
-                }
-                Err(StoreError::OutcomeUnknown(_)) if unknown < ATTEMPTS => unknown += 1,
-                Err(error) => return Err(error.into()),
-            }
-        }
+            Ok(Swap::Write(transaction, true))
+        })
+        .await
     }
 }
 
@@ -417,7 +434,7 @@ pub(super) fn overlaid(
         let Some(held) = held.get(node) else {
             continue;
         };
-        let entry = Entry {
+        let entry = MapEntry {
             catalog: held.catalog,
             mode,
             since: next,
@@ -432,7 +449,7 @@ pub(super) fn overlaid(
 fn rolled_back(mut map: ReleaseMap, old: &ReleaseMap, next: ReleaseNumber) -> ReleaseMap {
     for (node, entry) in old {
         if map.contains_key(node) {
-            let entry = Entry {
+            let entry = MapEntry {
                 since: next,
                 ..entry.clone()
             };
@@ -443,7 +460,7 @@ fn rolled_back(mut map: ReleaseMap, old: &ReleaseMap, next: ReleaseNumber) -> Re
 }
 
 /// Adds an entry. If nothing changes for the node, its entry stays as it is.
-fn put(map: &mut ReleaseMap, node: &NodeName, entry: Entry) {
+fn put(map: &mut ReleaseMap, node: &NodeName, entry: MapEntry) {
     match map.get(node) {
         Some(known) if known.is_same_for_the_node(&entry) => {}
         _ => {
@@ -452,7 +469,7 @@ fn put(map: &mut ReleaseMap, node: &NodeName, entry: Entry) {
     }
 }
 
-fn common_code(entries: &[&Entry]) -> Option<CodeId> {
+fn common_code(entries: &[&MapEntry]) -> Option<CodeId> {
     let first = entries.first()?.code_id.as_ref()?;
     let common = entries
         .iter()
@@ -460,19 +477,23 @@ fn common_code(entries: &[&Entry]) -> Option<CodeId> {
     common.then(|| first.clone())
 }
 
+fn next_number(head: &StoredHead) -> ReleaseNumber {
+    ReleaseNumber(number_of(head).0 + 1)
+}
+
 fn too_many_turns(environment: &EnvironmentName) -> ServiceError {
     ServiceError::Busy {
         message: format!(
-            "`{environment}` changes faster than a release can be made; nothing was done"
+            "`{environment}` keeps changing while the release is created; nothing was done"
         ),
     }
 }
 
 fn nothing_compiled(environment: &EnvironmentName, node: &NodeName) -> ServiceError {
     ServiceError::Conflict {
-        message: format!("nothing is compiled for `{node}` in `{environment}`"),
+        message: format!("`{node}` has no compiled catalog in `{environment}`"),
         hint: Some(format!(
-            "list what is with `bunraku catalog list --environment {environment}`"
+            "list the compiled catalogs with `bunraku catalog list --environment {environment}`"
         )),
     }
 }

@@ -13,10 +13,10 @@ use bunraku_control::ServiceError;
 const CHANGES_PER_BASE: usize = 8;
 
 /// A base and its address.
-type Base = (ContentId, Arc<ReleaseMap>);
+type MapBase = (ContentId, Arc<ReleaseMap>);
 
 /// A written map, pinned until a release refers to it.
-pub(super) struct WrittenMap {
+pub(super) struct StoredMap {
     pub(super) address: MapAddress,
     pub(super) pins: Vec<PinnedBlob>,
 }
@@ -25,7 +25,7 @@ pub(super) struct WrittenMap {
 #[derive(Clone)]
 pub(super) struct Maps {
     blobs: SharedBlobs,
-    remembered: Arc<Mutex<Option<Base>>>,
+    remembered: Arc<Mutex<Option<MapBase>>>,
 }
 
 impl Maps {
@@ -52,7 +52,7 @@ impl Maps {
         &self,
         map: &ReleaseMap,
         parent: Option<&MapAddress>,
-    ) -> Result<WrittenMap, ServiceError> {
+    ) -> Result<StoredMap, ServiceError> {
         if let Some(parent) = parent {
             let base = self.base(parent.base).await?;
             let changes = document::changes_between(&base, map);
@@ -69,7 +69,7 @@ impl Maps {
                     size: 0,
                 };
                 let pins = vec![written, PinnedBlob { info, pin: base }];
-                return Ok(WrittenMap { address, pins });
+                return Ok(StoredMap { address, pins });
             }
         }
         let written = self.put(map).await?;
@@ -77,7 +77,7 @@ impl Maps {
             base: written.info.id,
             changes: None,
         };
-        Ok(WrittenMap {
+        Ok(StoredMap {
             address,
             pins: vec![written],
         })
@@ -112,10 +112,10 @@ impl Maps {
     async fn json<T: DeserializeOwned>(&self, id: ContentId) -> Result<T, ServiceError> {
         let text = self.blobs.read(id).await.map_err(map_error)?;
         serde_json::from_slice(&text)
-            .map_err(|error| ServiceError::internal("the map of a release cannot be read", error))
+            .map_err(|error| ServiceError::internal("cannot read the map of a release", error))
     }
 }
 
 pub(super) fn map_error(error: BlobError) -> ServiceError {
-    ServiceError::content("the map of a release cannot be used", error)
+    ServiceError::content("the map of a release is invalid", error)
 }

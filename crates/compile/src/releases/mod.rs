@@ -42,9 +42,9 @@ pub use worker::ReleaseWorker;
 
 use crate::catalogs::Catalogs;
 use bunraku_control::clock::Clock;
-use bunraku_control::document::{self as documents, Decision, Stored};
+use bunraku_control::document::{self as documents, Decision, Versioned};
 use bunraku_control::{FindNodes, ServiceError, keys};
-use document::{Applied, Head, Release, ReleaseMap};
+use document::{AppliedRelease, Release, ReleaseHead, ReleaseMap};
 use maps::Maps;
 
 /// Durations and limits of the release service.
@@ -87,7 +87,7 @@ pub struct Releases {
 }
 
 /// The head of an environment, as read from the store.
-type StoredHead = Option<Stored<Head>>;
+type StoredHead = Option<Versioned<ReleaseHead>>;
 
 impl Releases {
     pub fn new(
@@ -117,9 +117,7 @@ impl Releases {
         by: &str,
     ) -> Result<ReleaseHold, ServiceError> {
         if request.reason.trim().is_empty() {
-            return Err(ServiceError::invalid(
-                "releases are held back with a reason that others can read",
-            ));
+            return Err(ServiceError::invalid("a hold needs a reason"));
         }
         let hold = ReleaseHold {
             reason: request.reason.clone(),
@@ -158,7 +156,7 @@ impl Releases {
         environment: &EnvironmentName,
     ) -> Result<Option<ReleaseNumber>, ServiceError> {
         let key = keys::release_applied(environment);
-        let stored = documents::read::<Applied>(&*self.store, &key).await?;
+        let stored = documents::read::<AppliedRelease>(&*self.store, &key).await?;
         Ok(stored.map(|stored| stored.document.number))
     }
 
@@ -204,7 +202,7 @@ fn no_such_release(environment: &EnvironmentName, number: ReleaseNumber) -> Serv
     ServiceError::NotFound {
         what: format!("release {number} of `{environment}`"),
         hint: Some(format!(
-            "list those that are kept with `bunraku release list {environment}`"
+            "list the stored releases with `bunraku release list {environment}`"
         )),
     }
 }

@@ -12,11 +12,11 @@ use std::collections::BTreeSet;
 use bunraku_model::{CatalogId, EnvironmentName};
 use bunraku_store::{Transaction, TransactionOutcome};
 
-use super::document::{Head, Release};
+use super::document::{Release, ReleaseHead};
 use super::maps::map_error;
 use super::{Releases, StoredHead, holder};
 use crate::targets::StoredTarget;
-use bunraku_control::document::{self, Stored};
+use bunraku_control::document::{self, Versioned};
 use bunraku_control::{ServiceError, keys};
 
 /// Number of holds removed in one transaction.
@@ -44,7 +44,7 @@ impl Releases {
         let mut releases = Vec::new();
         for entry in document::read_all(&*self.store, &prefix).await? {
             let document: Release = document::decode(&entry)?;
-            releases.push(Stored { document, entry });
+            releases.push(Versioned { document, entry });
         }
         let parent = releases
             .iter()
@@ -75,7 +75,7 @@ impl Releases {
     async fn forget(
         &self,
         environment: &EnvironmentName,
-        release: &Stored<Release>,
+        release: &Versioned<Release>,
     ) -> Result<(), ServiceError> {
         let number = release.document.summary.number;
         let referrer = format!("release/{environment}/{number}");
@@ -119,7 +119,7 @@ impl Releases {
                 break;
             };
             // Writing the head forces any server that is creating a release to start over.
-            let next = Head {
+            let next = ReleaseHead {
                 collections: document.collections + 1,
                 ..document
             };

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use bunraku_model::{Catalog, CatalogId, CodeId, ContentId, NodeName};
 use bunraku_store::blobs::{BlobOptions, DirectoryBlobs};
-use bunraku_store::testing::{Cut, CutStore};
+use bunraku_store::testing::{CutPoint, CutStore};
 use bunraku_store::{EmbeddedOptions, EmbeddedStore, Transaction};
 use bunraku_wire::api::{CreateRelease, ReleaseTo, RollbackRequest, RunMode};
 use futures::{StreamExt, stream};
@@ -14,7 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::apply::{Extent, Outcome};
+use super::apply::{ApplyOutcome, Extent};
 use super::*;
 use crate::catalogs::{CatalogOptions, NewCatalog};
 use crate::targets::StoredTarget;
@@ -114,7 +114,7 @@ impl Site {
     async fn finish(&self) {
         let releases = self.living().await;
         let outcome = releases.apply(&production(), Extent::Everything).await;
-        assert_eq!(outcome.expect("applied"), Outcome::Done);
+        assert_eq!(outcome.expect("applied"), ApplyOutcome::Done);
     }
 
     /// Checks everything that must hold at any time.
@@ -179,7 +179,8 @@ async fn compile(releases: &Releases, number: usize, version: u64) -> CatalogId 
     let compiled = compiled(id, content, &code_id.0);
     let referrer = format!("compiled/{node}");
     loop {
-        let before = documents::read::<held::Held>(&*releases.store, &keys::compiled(&node)).await;
+        let before =
+            documents::read::<held::HeldCatalog>(&*releases.store, &keys::compiled(&node)).await;
         let mut transaction = Transaction::new()
             .put(keys::compiled(&node), documents::encode(&compiled))
             .put(keys::node_record(&node), documents::encode(&record()));
@@ -199,7 +200,7 @@ async fn compile(releases: &Releases, number: usize, version: u64) -> CatalogId 
 
 #[tokio::test]
 async fn a_server_that_dies_at_any_step_is_followed_by_another() {
-    for cut in [Cut::Before, Cut::After] {
+    for cut in [CutPoint::Before, CutPoint::After] {
         let mut step = 0;
         loop {
             let site = Site::new().await;
@@ -257,7 +258,11 @@ async fn a_server_that_dies_at_any_step_is_followed_by_another() {
 async fn ten_thousand_nodes_are_released_in_bounded_transactions() {
     let site = Site::new().await;
     site.share(10_000, &site.compile(200, 1).await).await;
-    let counted = Arc::new(CutStore::new(site.store.clone(), u64::MAX, Cut::Before));
+    let counted = Arc::new(CutStore::new(
+        site.store.clone(),
+        u64::MAX,
+        CutPoint::Before,
+    ));
     let releases = site
         .releases(counted.clone(), ReleaseOptions::default())
         .await;
@@ -270,7 +275,7 @@ async fn ten_thousand_nodes_are_released_in_bounded_transactions() {
         .apply(&production(), Extent::News)
         .await
         .expect("applied");
-    assert_eq!(outcome, Outcome::Done);
+    assert_eq!(outcome, ApplyOutcome::Done);
     assert_eq!(site.targets().await.len(), 10_000);
     let largest = counted.largest();
     assert!(
@@ -338,7 +343,7 @@ async fn an_application_that_wakes_up_late_cannot_undo_a_newer_release() {
 }
 
 #[tokio::test]
-async fn of_two_who_release_at_once_one_is_told_that_it_is_stale() {
+async fn of_two_concurrent_releases_one_is_refused_as_stale() {
     for _ in 0..10 {
         let site = Site::new().await;
         site.compile(5, 1).await;

@@ -8,15 +8,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bunraku_model::{EnvironmentName, NodeName, ReleaseNumber};
-use bunraku_store::{Change, Follow, Followed};
+use bunraku_store::{Change, Follow, FollowEvent};
 use bunraku_wire::api::{ReleaseKind, ReleasePolicy, ReleaseTo, RunMode};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::apply::{Extent, Outcome};
+use super::apply::{ApplyOutcome, Extent};
 use super::document::{Release, ReleaseMap};
-use super::held::{self, Held, HeldCatalogs};
-use super::make::{Made, Proposal, overlaid};
+use super::held::{self, HeldCatalog, HeldCatalogs};
+use super::make::{Proposal, ProposalOutcome, overlaid};
 use super::policy;
 use super::{ReleaseOptions, Releases, number_of};
 use bunraku_control::leader::Leadership;
@@ -37,21 +37,21 @@ pub struct ReleaseWorker {
 
 /// The next time to check each environment.
 #[derive(Default)]
-struct Agenda {
-    waiting: BTreeMap<EnvironmentName, Due>,
+struct CheckSchedule {
+    waiting: BTreeMap<EnvironmentName, DueCheck>,
 }
 
 #[derive(Clone, Copy)]
-struct Due {
+struct DueCheck {
     first: Instant,
     at: Instant,
 }
 
 /// The leader's state.
-struct Lead {
-    held: BTreeMap<NodeName, Held>,
+struct LeaderState {
+    held: BTreeMap<NodeName, HeldCatalog>,
     environments: BTreeSet<EnvironmentName>,
-    agenda: Agenda,
+    agenda: CheckSchedule,
 }
 
 impl ReleaseWorker {
@@ -79,12 +79,12 @@ impl ReleaseWorker {
                         None => return,
                         Some(Ok(())) => tracing::warn!("another server leads the releases now"),
                         Some(Err(error)) => {
-                            tracing::warn!(error = %error, "leading the releases failed; trying again")
+                            tracing::warn!(error = %error, "leading the releases failed; retrying")
                         }
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(error = %error, "cannot ask to lead the releases; trying again")
+                    tracing::warn!(error = %error, "cannot stand for election as the leader of releases; retrying")
                 }
             }
             tokio::select! {
@@ -101,10 +101,10 @@ impl ReleaseWorker {
         let mut holds = Follow::new(store.clone(), keys::RELEASE_HOLDS);
         let mut policies = Follow::new(store.clone(), keys::ENVIRONMENTS);
         let mut collect = tokio::time::interval(self.releases.options.collect_every);
-        let mut lead = Lead {
+        let mut lead = LeaderState {
             held: BTreeMap::new(),
             environments: BTreeSet::new(),
-            agenda: Agenda::default(),
+            agenda: CheckSchedule::default(),
         };
         lead.take_compiled(compiled.next().await?, &self.releases.options);
         lead.take_settings(heads.next().await?, keys::parse_release_head);
@@ -126,13 +126,13 @@ impl ReleaseWorker {
     }
 
     /// Handles the environments that are due.
-    async fn look(&self, lead: &mut Lead) {
+    async fn look(&self, lead: &mut LeaderState) {
         for environment in lead.agenda.take_due(Instant::now()) {
             let again = match self.tend(&environment, &lead.held).await {
                 Ok(true) => continue,
                 Ok(false) => TURN,
                 Err(error) => {
-                    tracing::warn!(%environment, error = %error, "releasing failed; trying again");
+                    tracing::warn!(%environment, error = %error, "releasing failed; retrying");
                     RETRY
                 }
             };
@@ -145,7 +145,7 @@ impl ReleaseWorker {
     async fn tend(
         &self,
         environment: &EnvironmentName,
-        held: &BTreeMap<NodeName, Held>,
+        held: &BTreeMap<NodeName, HeldCatalog>,
     ) -> Result<bool, ServiceError> {
         self.apply(environment, Extent::News).await?;
         if self.releases.hold_of(environment).await?.is_some() {
@@ -158,9 +158,9 @@ impl ReleaseWorker {
             .collect();
         let policy = self.releases.policy(environment).await?;
         match self.release(environment, policy, &held).await? {
-            Made::NothingToDo => Ok(true),
-            Made::Overtaken => Ok(false),
-            Made::Released(release) => {
+            ProposalOutcome::NothingToDo => Ok(true),
+            ProposalOutcome::Overtaken => Ok(false),
+            ProposalOutcome::Released(release) => {
                 tracing::info!(%environment, release = %release.number, changed = release.changed, "released");
                 self.apply(environment, Extent::News).await?;
                 Ok(true)
@@ -173,7 +173,7 @@ impl ReleaseWorker {
         environment: &EnvironmentName,
         extent: Extent,
     ) -> Result<(), ServiceError> {
-        while self.releases.apply(environment, extent).await? == Outcome::Overtaken {}
+        while self.releases.apply(environment, extent).await? == ApplyOutcome::Overtaken {}
         Ok(())
     }
 
@@ -183,7 +183,7 @@ impl ReleaseWorker {
         environment: &EnvironmentName,
         policy: ReleasePolicy,
         held: &HeldCatalogs,
-    ) -> Result<Made, ServiceError> {
+    ) -> Result<ProposalOutcome, ServiceError> {
         let head = self.releases.head(environment).await?;
         let (newest, map) = self.releases.newest_map(environment, &head).await?;
         let map = self.releases.present(environment, map, held).await?;
@@ -196,7 +196,7 @@ impl ReleaseWorker {
             }
         };
         let Some(proposal) = proposal else {
-            return Ok(Made::NothingToDo);
+            return Ok(ProposalOutcome::NothingToDo);
         };
         let newest = newest.map(|release| release.map);
         let proposed = self.releases.propose(environment, &head, newest, proposal);
@@ -269,9 +269,9 @@ impl ReleaseWorker {
     async fn collect(&self, environments: &BTreeSet<EnvironmentName>) {
         for environment in environments {
             match self.releases.collect(environment).await {
-                Ok(collected) => tracing::debug!(%environment, ?collected, "collected releases"),
+                Ok(collected) => tracing::debug!(%environment, ?collected, "deleted old releases"),
                 Err(error) => {
-                    tracing::warn!(%environment, error = %error, "releases cannot be collected; it is tried again")
+                    tracing::warn!(%environment, error = %error, "cannot delete old releases; retrying")
                 }
             }
         }
@@ -300,13 +300,13 @@ fn automatic(map: ReleaseMap, held: &HeldCatalogs, next: ReleaseNumber) -> Propo
     }
 }
 
-impl Lead {
+impl LeaderState {
     /// Gathers compiled catalogs. They are handled when no more arrive, or
     /// after the longest wait.
-    fn take_compiled(&mut self, followed: Followed, options: &ReleaseOptions) {
+    fn take_compiled(&mut self, followed: FollowEvent, options: &ReleaseOptions) {
         let changes = match followed {
-            Followed::Snapshot { items, .. } => items.into_iter().map(Change::Put).collect(),
-            Followed::Changes(batch) => batch.changes,
+            FollowEvent::Snapshot { items, .. } => items.into_iter().map(Change::Put).collect(),
+            FollowEvent::Changes(batch) => batch.changes,
         };
         for change in changes {
             let before = match change {
@@ -317,7 +317,7 @@ impl Lead {
                     }
                     Ok(None) => None,
                     Err(error) => {
-                        tracing::error!(error = %error, "what was compiled for a node cannot be read and is left out");
+                        tracing::error!(error = %error, "ignoring a compile record that cannot be read");
                         None
                     }
                 },
@@ -339,12 +339,12 @@ impl Lead {
     /// Schedules an immediate check.
     fn take_settings(
         &mut self,
-        followed: Followed,
+        followed: FollowEvent,
         parse: impl Fn(&str) -> Option<EnvironmentName>,
     ) {
         let touched: Vec<String> = match followed {
-            Followed::Snapshot { items, .. } => items.into_iter().map(|item| item.key).collect(),
-            Followed::Changes(batch) => batch
+            FollowEvent::Snapshot { items, .. } => items.into_iter().map(|item| item.key).collect(),
+            FollowEvent::Changes(batch) => batch
                 .changes
                 .into_iter()
                 .map(|change| match change {
@@ -360,17 +360,17 @@ impl Lead {
     }
 }
 
-impl Agenda {
+impl CheckSchedule {
     fn at(&mut self, environment: &EnvironmentName, at: Instant) {
         let due = self.waiting.entry(environment.clone());
         due.and_modify(|due| due.at = due.at.min(at))
-            .or_insert(Due { first: at, at });
+            .or_insert(DueCheck { first: at, at });
     }
 
     fn gather(&mut self, environment: &EnvironmentName, now: Instant, options: &ReleaseOptions) {
         let due = self.waiting.entry(environment.clone());
         due.and_modify(|due| due.at = (now + options.quiet).min(due.first + options.longest_wait))
-            .or_insert(Due {
+            .or_insert(DueCheck {
                 first: now,
                 at: now + options.quiet,
             });
@@ -414,7 +414,7 @@ mod tests {
             ..ReleaseOptions::default()
         };
         let production = EnvironmentName::new("production").expect("a name");
-        let (mut agenda, start) = (Agenda::default(), Instant::now());
+        let (mut agenda, start) = (CheckSchedule::default(), Instant::now());
         let after = |tenths: u32| start + Duration::from_millis(100) * tenths;
         agenda.gather(&production, start, &options);
         agenda.gather(&production, after(5), &options);

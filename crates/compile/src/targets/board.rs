@@ -1,6 +1,6 @@
 //! Every node's target, in memory.
 //!
-//! One watch per server keeps it current. Until the first read is complete,
+//! The agent feed keeps it current. Until the first read is complete,
 //! lookups go to the store. So do lookups that must not be even slightly stale.
 //!
 //! Invariant: the board changes before anyone is notified, so everyone who is
@@ -8,22 +8,16 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
 
 use bunraku_model::{CatalogId, NodeName};
 use bunraku_store::{
-    Change, Compare, Follow, Followed, KeyValue, Revision, SharedStore, Transaction,
-    TransactionOutcome,
+    Change, Compare, KeyValue, Revision, SharedStore, Transaction, TransactionOutcome,
 };
 use bunraku_wire::api::ReleaseEntry;
-use tokio_util::sync::CancellationToken;
 
 use super::StoredTarget;
 use bunraku_control::document;
 use bunraku_control::{ServiceError, keys};
-
-/// Delay before a store is retried after a permanent failure.
-const RETRY: Duration = Duration::from_secs(1);
 
 /// Number of nodes per read: at most as many as a transaction accepts.
 const ASKED_TOGETHER: usize = 100;
@@ -88,7 +82,7 @@ impl TargetBoard {
     /// Ensures that the board has the current targets of these nodes from the
     /// store. Usually it already has all of them; then a check of many nodes
     /// costs hardly more than a check of one.
-    pub async fn refresh(&self, nodes: &[NodeName]) -> Result<(), ServiceError> {
+    async fn refresh(&self, nodes: &[NodeName]) -> Result<(), ServiceError> {
         for chunk in nodes.chunks(ASKED_TOGETHER) {
             if let [node] = chunk {
                 self.get_newest(node).await?;
@@ -151,50 +145,22 @@ impl TargetBoard {
         self.refresh(&other).await
     }
 
-    /// Follows the store until cancelled. Calls `on_change` after a node's
-    /// target changed here.
-    pub async fn run(&self, on_change: impl Fn(&NodeName), shutdown: CancellationToken) {
-        let mut follow = Follow::new(self.store.clone(), keys::TARGETS);
-        loop {
-            let followed = tokio::select! {
-                () = shutdown.cancelled() => return,
-                followed = follow.next() => followed,
-            };
-            match followed {
-                Ok(followed) => {
-                    for node in self.take(followed) {
-                        on_change(&node);
-                    }
-                }
-                Err(error) => {
-                    tracing::error!(error = %error, "targets cannot be followed; trying again");
-                    tokio::time::sleep(RETRY).await;
-                }
-            }
-        }
+    /// Records everything that the store holds, and returns the nodes whose targets changed.
+    pub(crate) fn fill(&self, items: &[KeyValue]) -> Vec<NodeName> {
+        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+        let touched = items.iter().filter_map(|entry| put(&mut entries, entry));
+        let touched = touched.collect();
+        entries.complete = true;
+        touched
     }
 
-    /// Records changes, and returns the nodes whose targets changed.
-    fn take(&self, followed: Followed) -> Vec<NodeName> {
+    /// Records a change, and returns the node whose target changed, if it is one of a target.
+    pub(crate) fn change(&self, change: &Change, revision: Revision) -> Option<NodeName> {
         let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
-        let mut touched = Vec::new();
-        match followed {
-            Followed::Snapshot { items, .. } => {
-                for entry in items {
-                    touched.extend(put(&mut entries, &entry));
-                }
-                entries.complete = true;
-            }
-            Followed::Changes(batch) => {
-                for change in batch.changes {
-                    touched.extend(match change {
-                        Change::Put(entry) => put(&mut entries, &entry),
-                        Change::Delete { key } => delete(&mut entries, &key, batch.revision),
-                    });
-                }
-            }
+        match change {
+            Change::Put(entry) => put(&mut entries, entry),
+            Change::Delete { key } => delete(&mut entries, key, revision),
         }
-        touched
     }
 }
 
@@ -210,7 +176,7 @@ fn put(entries: &mut Entries, entry: &KeyValue) -> Option<NodeName> {
         }
         Err(error) => {
             // Serving the previous target is better than serving nothing.
-            tracing::error!(error = %error, "a target cannot be read and is left as it was");
+            tracing::error!(error = %error, "cannot read a target; keeping the previous one");
             None
         }
     }

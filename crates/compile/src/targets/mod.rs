@@ -1,6 +1,6 @@
 //! Targets: the released catalog that each node should apply.
 //!
-//! `targets/<node>` is written only by applying a release. Each server keeps
+//! A node's target is written only by applying a release. Each server keeps
 //! all targets in memory ([`TargetBoard`]), so that a check for a newer target
 //! costs no read of the store, however many nodes ask.
 

@@ -1,7 +1,7 @@
 //! The inventory of all signed certificates.
 
 use bunraku_model::{ContentId, NodeName, Role};
-use bunraku_store::{KeyValue, Transaction};
+use bunraku_store::{KeyValue, Transaction, settle};
 use bunraku_wire::api::CertificateEntry;
 use bunraku_wire::{Fingerprint, Request, Serial, SignedCertificate};
 use jiff::Timestamp;
@@ -102,9 +102,9 @@ impl Certificates {
         let key = keys::name_claim(&stored.name);
         let transaction = with
             .when_unchanged(&key, claim.entry.as_ref())
-            .put(key, document::encode(&stored.key))
+            .put(key, document::encode(&NameClaim::Key(stored.key)))
             .put(stored.store_key(), document::encode(stored));
-        let committed = self.store.commit(transaction).await?.is_committed();
+        let committed = settle(&*self.store, transaction).await?.is_committed();
         if committed {
             let StoredCertificate {
                 name,
@@ -135,11 +135,11 @@ impl Certificates {
             None => Ok(Claim { entry }),
             Some(stored) => Err(ServiceError::conflict(
                 format!(
-                    "`{}` has a valid certificate with another key already",
+                    "`{}` already has a valid certificate with another key",
                     stored.name
                 ),
                 format!(
-                    "if that machine is gone, run `bunraku cert revoke {} --reason …`, then join again",
+                    "if that machine no longer exists, run `bunraku cert revoke {} --reason …`, then join again",
                     stored.name
                 ),
             )),
@@ -147,25 +147,26 @@ impl Certificates {
     }
 }
 
-impl Certificates {
-    /// Claims a name for a renewal. The holder of a valid certificate may always
-    /// move its name to a new key.
-    pub(super) async fn claim_for_renewal(&self, name: &NodeName) -> Result<Claim, ServiceError> {
-        Ok(Claim {
-            entry: self.store.get(&keys::name_claim(name)).await?,
-        })
-    }
+/// The document of a name, written with every certificate and with a revocation.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(super) enum NameClaim {
+    /// The name belongs to this key.
+    Key(ContentId),
+    /// All certificates of the name are revoked, or are about to be. Nothing is
+    /// renewed until a new certificate is signed for the name.
+    Fenced { fenced: Timestamp },
 }
 
 /// Proof that a name was free for a key at one moment.
 pub(super) struct Claim {
-    entry: Option<KeyValue>,
+    pub(super) entry: Option<KeyValue>,
 }
 
 /// The error for a name that another request claimed first.
 pub(super) fn claimed_meanwhile(name: &NodeName) -> ServiceError {
     ServiceError::conflict(
-        format!("the certificates of `{name}` changed meanwhile"),
+        format!("the certificates of `{name}` changed in the meantime"),
         "try again",
     )
 }

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use bunraku_model::{ContentId, NodeName, Role};
-use bunraku_store::{Compare, Transaction, TransactionOutcome, WatchStart};
-use bunraku_wire::Request;
+use bunraku_store::{Compare, Settled, Transaction, WatchStart, settle};
 use bunraku_wire::api::{JoinReply, JoinRequest, PendingRequest, SignRequest};
+use bunraku_wire::{PeerIdentity, Request};
 use futures::StreamExt;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -50,7 +50,7 @@ impl Certificates {
         let pending = entries.iter().map(|entry| {
             let stored: StoredRequest = document::decode(entry)?;
             let name = NodeName::new(&entry.key[keys::REQUESTS.len()..]).map_err(|error| {
-                ServiceError::internal("a waiting request has no node's name", error)
+                ServiceError::internal("a pending request has an invalid node name", error)
             })?;
             Ok(PendingRequest {
                 name,
@@ -67,8 +67,9 @@ impl Certificates {
         &self,
         name: &NodeName,
         sign: &SignRequest,
-        by: &str,
+        operator: &PeerIdentity,
     ) -> Result<(), ServiceError> {
+        let standing = self.standing(operator).await?;
         let waiting = self.waiting(name).await?;
         if let Some(expected) = &sign.fingerprint
             && *expected != waiting.document.fingerprint
@@ -78,22 +79,25 @@ impl Certificates {
                     "the request of `{name}` has the fingerprint {}",
                     waiting.document.fingerprint
                 ),
-                "compare it with what the node printed; reject it with `bunraku cert reject` if it is not the node's",
+                "compare it with the one that the node printed; if they differ, reject it with `bunraku cert reject`",
             ));
         }
         let request = parse_request(&waiting.document.pem)?;
         let claim = self.claim(&request).await?;
-        let paid_with = Transaction::new()
+        let paid_with = standing
             .when(Compare::Modified(
                 waiting.entry.key.clone(),
                 waiting.entry.modified,
             ))
             .delete(waiting.entry.key.clone());
-        match self.sign_and_commit(&request, by, claim, paid_with).await? {
+        match self
+            .sign_and_commit(&request, operator.name.as_str(), claim, paid_with)
+            .await?
+        {
             Some(_) => Ok(()),
             None => Err(ServiceError::conflict(
-                format!("the request of `{name}` changed meanwhile"),
-                "look at it again with `bunraku cert requests`",
+                format!("the request of `{name}` changed in the meantime"),
+                "review it with `bunraku cert requests`",
             )),
         }
     }
@@ -110,12 +114,12 @@ impl Certificates {
     async fn waiting(
         &self,
         name: &NodeName,
-    ) -> Result<document::Stored<StoredRequest>, ServiceError> {
+    ) -> Result<document::Versioned<StoredRequest>, ServiceError> {
         document::read(&*self.store, &keys::certificate_request(name))
             .await?
             .ok_or_else(|| ServiceError::NotFound {
                 what: format!("a request of `{name}`"),
-                hint: Some("list what waits with `bunraku cert requests`".to_owned()),
+                hint: Some("list the pending requests with `bunraku cert requests`".to_owned()),
             })
     }
 
@@ -193,7 +197,7 @@ impl Certificates {
             .len();
         if waiting >= self.options.most_waiting {
             return Err(ServiceError::Busy {
-                message: format!("{waiting} requests wait for an operator already"),
+                message: format!("{waiting} requests are already waiting for an operator"),
             });
         }
         let received = self.clock.now();
@@ -207,12 +211,12 @@ impl Certificates {
             .when(Compare::Absent(key.clone()))
             .put(key.clone(), document::encode(&stored))
             .read_on_failure(key);
-        match self.store.commit(transaction).await? {
-            TransactionOutcome::Committed(_) => {
+        match settle(&*self.store, transaction).await? {
+            Settled::Committed => {
                 tracing::info!(name = %request.name(), from, "a request waits for an operator");
                 Ok(())
             }
-            TransactionOutcome::Refused(reads) => match reads.into_iter().flatten().next() {
+            Settled::Refused(reads) => match reads.into_iter().flatten().next() {
                 Some(entry) => same_request(
                     &document::decode(&entry)?,
                     &stored.fingerprint,
@@ -262,9 +266,9 @@ fn same_request(
         return Ok(());
     }
     Err(ServiceError::conflict(
-        format!("another request for `{name}` waits already"),
+        format!("another request for `{name}` is already pending"),
         format!(
-            "an operator compares it and runs `bunraku cert reject {name}` if it is not the node's"
+            "ask an operator to compare its fingerprint, and to run `bunraku cert reject {name}` if it is not the node's"
         ),
     ))
 }

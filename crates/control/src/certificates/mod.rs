@@ -6,27 +6,43 @@
 //!
 //! Invariants: a name has at most one key at a time (a second request for a name
 //! with a valid certificate is refused); a token is deleted in the transaction
-//! that records the certificate it paid for.
+//! that records the certificate it paid for; nothing is signed on the strength of
+//! a certificate that was revoked before the signature was recorded (see
+//! [`standing`]).
 
 mod inventory;
 mod join;
 mod revoke;
+mod standing;
+#[cfg(test)]
+mod tests;
 mod tokens;
 
 use std::sync::Arc;
 
-use bunraku_model::{NodeName, Role};
+use bunraku_model::{ContentId, NodeName, Role};
 use bunraku_store::{SharedStore, Transaction};
 use bunraku_wire::api::{
     CertificateEntry, CertificateState, IssueRequest, IssuedCertificate, RenewRequest,
 };
-use bunraku_wire::{Authority, Grant, Request, Revocations, SignedCertificate};
+use bunraku_wire::certificate::earliest_renewal;
+use bunraku_wire::{Authority, Grant, PeerIdentity, Request, Revocations, SignedCertificate};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::clock::Clock;
 use crate::{Nodes, ServiceError};
 
 use inventory::{Claim, StoredCertificate, claimed_meanwhile};
+
+/// The most valid certificates that a name may have for a renewal to add another.
+const MOST_VALID: usize = 4;
+
+/// The party on whose behalf a certificate is issued.
+#[derive(Clone, Copy, Debug)]
+pub enum Signer<'a> {
+    ThisServer,
+    Operator(&'a PeerIdentity),
+}
 
 /// The lifetimes of certificates and the limit on pending requests.
 #[derive(Clone, Debug)]
@@ -106,13 +122,17 @@ impl Certificates {
     }
 
     /// Issues the next certificate to the holder of one: same name, same role.
+    ///
+    /// A certificate can be renewed from the middle of its lifetime on, and only
+    /// while its name has few valid certificates, so that a stolen key does not
+    /// multiply. Repeating a renewal whose reply was lost returns its certificate.
     pub async fn renew(
         &self,
-        name: &NodeName,
-        role: Role,
+        holder: &PeerIdentity,
         request: &RenewRequest,
     ) -> Result<IssuedCertificate, ServiceError> {
         let request = parse_request(&request.certificate_request)?;
+        let name = &holder.name;
         if request.name() != name {
             return Err(ServiceError::Forbidden {
                 message: format!(
@@ -123,25 +143,75 @@ impl Certificates {
             });
         }
         // A renewal may bring a new key: the current certificate is sufficient proof.
-        let claim = self.claim_for_renewal(name).await?;
-        let signed = self.sign_request(&request, role, &[]).await?;
-        self.record_or_refuse(&signed, &request, "renewal", claim)
+        let (claim, standing) = self.standing_with_claim(holder).await?;
+        if let Some(stored) = self.renewed_already(holder, &request).await? {
+            return Ok(IssuedCertificate {
+                certificate: stored.pem,
+                ca: self.authority.certificates_pem(),
+            });
+        }
+        let signed = self.sign_request(&request, holder.role, &[]).await?;
+        self.record_or_refuse(&signed, &request, "renewal", claim, standing)
             .await?;
         Ok(self.issued(&signed))
+    }
+
+    /// Returns the certificate that an earlier renewal with this key yielded, if it
+    /// is new. Refuses a renewal that comes too early or one too many.
+    async fn renewed_already(
+        &self,
+        holder: &PeerIdentity,
+        request: &Request,
+    ) -> Result<Option<StoredCertificate>, ServiceError> {
+        let now = self.clock.now();
+        let from = earliest_renewal(holder.not_before, holder.not_after);
+        if now < from {
+            return Err(ServiceError::conflict(
+                format!("the certificate of `{}` is too new to renew", holder.name),
+                format!("renew it after {from}"),
+            ));
+        }
+        let key = ContentId::of(request.public_key_info());
+        let known = self.certificates_of(&holder.name).await?;
+        let valid: Vec<_> = known
+            .into_iter()
+            .filter(|stored| stored.is_valid(now))
+            .collect();
+        let count = valid.len();
+        let newest = valid
+            .into_iter()
+            .filter(|stored| stored.key == key && stored.serial != holder.serial)
+            .filter(|stored| now < earliest_renewal(stored.not_before, stored.not_after))
+            .max_by_key(|stored| stored.not_after);
+        if newest.is_none() && count >= MOST_VALID {
+            return Err(ServiceError::conflict(
+                format!("`{}` already has {count} valid certificates", holder.name),
+                format!(
+                    "revoke those that are not in use: `bunraku cert revoke {} --serial SERIAL --reason REASON`",
+                    holder.name
+                ),
+            ));
+        }
+        Ok(newest)
     }
 
     /// Issues a certificate of any role, on an operator's request.
     pub async fn issue(
         &self,
         request: &IssueRequest,
-        by: &str,
+        signer: Signer<'_>,
     ) -> Result<IssuedCertificate, ServiceError> {
         let parsed = parse_request(&request.certificate_request)?;
+        let (by, standing) = match signer {
+            Signer::ThisServer => ("this server", Transaction::new()),
+            Signer::Operator(operator) => (operator.name.as_str(), self.standing(operator).await?),
+        };
         let claim = self.claim(&parsed).await?;
         let signed = self
             .sign_request(&parsed, request.role, &request.server_names)
             .await?;
-        self.record_or_refuse(&signed, &parsed, by, claim).await?;
+        self.record_or_refuse(&signed, &parsed, by, claim, standing)
+            .await?;
         if request.role == Role::Node {
             self.nodes.register(parsed.name()).await?;
         }
@@ -154,11 +224,13 @@ impl Certificates {
         request: &Request,
         by: &str,
         claim: Claim,
+        standing: Transaction,
     ) -> Result<(), ServiceError> {
         let stored = StoredCertificate::new(signed, request, by);
-        match self.record(&stored, claim, Transaction::new()).await? {
-            true => Ok(()),
-            false => Err(claimed_meanwhile(request.name())),
+        if self.record(&stored, claim, standing).await? {
+            Ok(())
+        } else {
+            Err(claimed_meanwhile(request.name()))
         }
     }
 
@@ -192,10 +264,8 @@ impl Certificates {
         let signed =
             tokio::task::spawn_blocking(move || authority.sign(&request, &grant, now)).await;
         signed
-            .map_err(|error| ServiceError::internal("signing was cut off", error))?
-            .map_err(|error| {
-                ServiceError::invalid(format!("the request cannot be signed: {error}"))
-            })
+            .map_err(|error| ServiceError::internal("signing was interrupted", error))?
+            .map_err(|error| ServiceError::invalid(format!("cannot sign the request: {error}")))
     }
 
     fn issued(&self, signed: &SignedCertificate) -> IssuedCertificate {

@@ -4,7 +4,7 @@
 //! anyone a usable token.
 
 use bunraku_model::{ContentId, NodeName};
-use bunraku_store::{KeyValue, Transaction};
+use bunraku_store::{KeyValue, Transaction, settle};
 use bunraku_wire::api::{NewToken, TokenEntry, TokenRequest};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -43,7 +43,7 @@ pub(super) fn refused() -> ServiceError {
     ServiceError::Forbidden {
         message: "the token is not valid: it was used, has expired, or is for another node"
             .to_owned(),
-        hint: Some("an operator makes a new one with `bunraku token create`".to_owned()),
+        hint: Some("ask an operator for a new one (`bunraku token create`)".to_owned()),
     }
 }
 
@@ -56,7 +56,7 @@ impl Certificates {
     ) -> Result<NewToken, ServiceError> {
         if request.ttl_seconds == 0 || request.ttl_seconds > LONGEST {
             return Err(ServiceError::invalid(
-                "a token lives between a second and a year",
+                "a token must be valid for between one second and one year",
             ));
         }
         // Two random ids: 244 bits that nobody can guess.
@@ -71,7 +71,7 @@ impl Certificates {
             expires,
         };
         let transaction = Transaction::new().put(keys::join_token(&id), document::encode(&stored));
-        self.store.commit(transaction).await?;
+        settle(&*self.store, transaction).await?;
         self.forget_expired_tokens().await?;
         Ok(NewToken {
             token,

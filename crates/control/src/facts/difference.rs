@@ -52,9 +52,10 @@ fn compare(
 /// Formats a path step as queries expect it: quoted if it contains a dot or a space.
 fn written(step: &str) -> String {
     let plain = |character: char| character.is_alphanumeric() || "_-:".contains(character);
-    match !step.is_empty() && step.chars().all(plain) {
-        true => step.to_owned(),
-        false => Value::from(step).to_string(),
+    if !step.is_empty() && step.chars().all(plain) {
+        step.to_owned()
+    } else {
+        Value::from(step).to_string()
     }
 }
 
@@ -78,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_added_removed_and_replaced_is_told_by_path() {
+    fn added_removed_and_replaced_facts_are_listed_by_path() {
         assert_eq!(
             changes(
                 json!({"os": {"name": "Debian", "release": {"major": "12"}}, "gone": null}),

@@ -25,8 +25,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bunraku_model::{EnvironmentName, FactSet, NodeName, ServerId, VolatileFacts};
-use bunraku_store::SharedStore;
 use bunraku_store::blobs::{BlobError, SharedBlobs};
+use bunraku_store::{SharedStore, Swap, Transaction, compare_and_swap};
 use bunraku_wire::api::FactsReply;
 use uuid::Uuid;
 
@@ -35,7 +35,7 @@ use crate::document;
 use crate::{ServiceError, keys};
 
 pub use hooks::{EnvironmentOf, FactsChanged};
-pub use persist::Persisted;
+pub use persist::PersistOutcome;
 pub use pointer::FactsPointer;
 use queue::Payload;
 
@@ -143,13 +143,13 @@ impl Facts {
     /// Facts that are submitted while the node still exists bring it back. To
     /// remove a node, delete its record only while it has no facts.
     pub async fn forget(&self, node: &NodeName) -> Result<(), ServiceError> {
-        loop {
+        compare_and_swap(&*self.store, |_| async {
             let known = self.known(node).await?;
             let key = keys::node_fact_history(node);
-            let history: Option<document::Stored<pointer::FactHistory>> =
+            let history: Option<document::Versioned<pointer::FactHistory>> =
                 document::read(&*self.store, &key).await?;
             let mut transaction = known
-                .unchanged(node)
+                .unchanged(Transaction::new(), node)
                 .when_unchanged(&key, history.as_ref().map(|stored| &stored.entry))
                 .delete(keys::node_facts(node))
                 .delete(key);
@@ -167,10 +167,9 @@ impl Facts {
                     .unreference_in(transaction, content, &pointer::referrer(node))
                     .map_err(blob_error)?;
             }
-            if self.store.commit(transaction).await?.is_committed() {
-                return Ok(());
-            }
-        }
+            Ok(Swap::Write(transaction, ()))
+        })
+        .await
     }
 
     /// Returns the volatile facts for a node. The operators' settings for the
@@ -196,12 +195,12 @@ impl Facts {
             None => ServiceError::no_such_node(node),
             Some(_) => ServiceError::NotFound {
                 what: format!("a fact set of `{node}`"),
-                hint: Some("it comes with the agent's first connection".to_owned()),
+                hint: Some("the agent sends it when it first connects".to_owned()),
             },
         })
     }
 }
 
 fn blob_error(error: BlobError) -> ServiceError {
-    ServiceError::content("the facts' content cannot be used", error)
+    ServiceError::content("cannot read the content of the facts", error)
 }

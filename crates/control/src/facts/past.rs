@@ -7,18 +7,18 @@ use super::difference::difference;
 use super::pointer::{FactHistory, FactsPointer, PastFacts};
 use super::queue::Payload;
 use super::{Facts, blob_error};
-use crate::document::{self, Stored};
+use crate::document::{self, Versioned};
 use crate::{ServiceError, keys};
 
 /// The location of a set's facts.
-enum Place {
+enum FactLocation {
     Here(FactSet),
     Content(ContentId),
 }
 
-struct Known {
+struct KnownFactSet {
     entry: FactSetEntry,
-    place: Place,
+    place: FactLocation,
 }
 
 impl Facts {
@@ -47,9 +47,7 @@ impl Facts {
             None => {
                 return Err(ServiceError::NotFound {
                     what: format!("an earlier fact set of `{node}`"),
-                    hint: Some(
-                        "its facts have not changed as far back as they are kept".to_owned(),
-                    ),
+                    hint: Some("its facts have not changed within the stored history".to_owned()),
                 });
             }
         };
@@ -68,20 +66,20 @@ impl Facts {
     /// Returns all known fact sets. Reads the queue before the pointer, and the
     /// pointer before the history: facts that move on in between are then seen
     /// twice, not missed.
-    async fn all_of(&self, node: &NodeName) -> Result<Vec<Known>, ServiceError> {
+    async fn all_of(&self, node: &NodeName) -> Result<Vec<KnownFactSet>, ServiceError> {
         let known = self.known(node).await?;
         let key = keys::node_fact_history(node);
-        let history: Option<Stored<FactHistory>> = document::read(&*self.store, &key).await?;
+        let history: Option<Versioned<FactHistory>> = document::read(&*self.store, &key).await?;
         let queued = known.queued.map(|stored| stored.document);
         let pointer = known.pointer.map(|stored| stored.document);
         let mut all = Vec::new();
         if let Some(queued) = queued {
             let entry = entry(queued.fact_set, queued.received, None);
             let place = match queued.payload {
-                Payload::Inline(facts) => Place::Here(FactSet::new(facts)),
-                Payload::Content(content) => Place::Content(content),
+                Payload::Inline(facts) => FactLocation::Here(FactSet::new(facts)),
+                Payload::Content(content) => FactLocation::Content(content),
             };
-            all.push(Known { entry, place });
+            all.push(KnownFactSet { entry, place });
         }
         let replaced = all.first().map(|newest| newest.entry.changed);
         all.extend(pointer.map(|pointer| of_pointer(&pointer, replaced)));
@@ -92,16 +90,17 @@ impl Facts {
             later.entry.fact_set == earlier.entry.fact_set
                 && later.entry.changed == earlier.entry.changed
         });
-        match all.is_empty() {
-            true => Err(self.none_of(node).await?),
-            false => Ok(all),
+        if all.is_empty() {
+            Err(self.none_of(node).await?)
+        } else {
+            Ok(all)
         }
     }
 
-    async fn load(&self, node: &NodeName, known: &Known) -> Result<FactSet, ServiceError> {
+    async fn load(&self, node: &NodeName, known: &KnownFactSet) -> Result<FactSet, ServiceError> {
         match &known.place {
-            Place::Here(facts) => Ok(facts.clone()),
-            Place::Content(content) => self.read(node, *content).await,
+            FactLocation::Here(facts) => Ok(facts.clone()),
+            FactLocation::Content(content) => self.read(node, *content).await,
         }
     }
 
@@ -131,22 +130,22 @@ fn entry(
     }
 }
 
-fn of_pointer(pointer: &FactsPointer, replaced: Option<jiff::Timestamp>) -> Known {
-    Known {
+fn of_pointer(pointer: &FactsPointer, replaced: Option<jiff::Timestamp>) -> KnownFactSet {
+    KnownFactSet {
         entry: entry(pointer.fact_set, pointer.changed, replaced),
-        place: Place::Content(pointer.content),
+        place: FactLocation::Content(pointer.content),
     }
 }
 
-fn of_past(past: &PastFacts) -> Known {
-    Known {
+fn of_past(past: &PastFacts) -> KnownFactSet {
+    KnownFactSet {
         entry: entry(past.fact_set, past.changed, Some(past.replaced)),
-        place: Place::Content(past.content),
+        place: FactLocation::Content(past.content),
     }
 }
 
 /// Finds the newest fact set whose id begins with `text`.
-fn find(all: &[Known], node: &NodeName, text: &str) -> Result<usize, ServiceError> {
+fn find(all: &[KnownFactSet], node: &NodeName, text: &str) -> Result<usize, ServiceError> {
     let mut matching = all
         .iter()
         .enumerate()
@@ -161,7 +160,7 @@ fn find(all: &[Known], node: &NodeName, text: &str) -> Result<usize, ServiceErro
         matching.find(|(_, other)| other.entry.fact_set != known.entry.fact_set)
     {
         return Err(ServiceError::invalid(format!(
-            "`{text}` begins more than one fact set: {} and {}",
+            "`{text}` matches more than one fact set: {} and {}",
             known.entry.fact_set, other.entry.fact_set
         )));
     }

@@ -6,20 +6,20 @@
 //! succeeds, and the others find the work done.
 
 use bunraku_model::{ContentId, NodeName, canonical_json};
-use bunraku_store::blobs::Pin;
-use bunraku_store::{Compare, Transaction, TransactionOutcome};
-use serde_json::Value;
+use bunraku_store::blobs::Pins;
+use bunraku_store::{Swap, Transaction, compare_and_swap};
+use serde_json::{Map, Value};
 
 use super::pointer::{FactHistory, FactsPointer, PastFacts, referrer};
 use super::queue::{Payload, QueuedFacts, queue_referrer};
-use super::submit::Known;
+use super::submit::StoredFacts;
 use super::{Facts, blob_error};
-use crate::document::{self, Stored};
-use crate::{ServiceError, keys};
+use crate::document::{self, Versioned};
+use crate::{ServiceError, keys, node_condition};
 
 /// The outcome for a node's queue entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Persisted {
+pub enum PersistOutcome {
     /// The facts became the node's facts, and a compile was requested.
     Changed,
     /// The facts are the same as the node's current ones.
@@ -30,118 +30,118 @@ pub enum Persisted {
 
 impl Facts {
     /// Processes a node's queued submissions until none is left.
-    pub async fn persist(&self, node: &NodeName) -> Result<Persisted, ServiceError> {
-        let mut done = Persisted::Nothing;
-        loop {
+    pub async fn persist(&self, node: &NodeName) -> Result<PersistOutcome, ServiceError> {
+        let mut done = PersistOutcome::Nothing;
+        while let Some(outcome) = self.persist_next(node).await? {
+            done = outcome;
+        }
+        Ok(done)
+    }
+
+    /// Processes a node's queue entry. Returns `None` if there is none.
+    async fn persist_next(&self, node: &NodeName) -> Result<Option<PersistOutcome>, ServiceError> {
+        let held = Pins::default();
+        let pins = &held;
+        let outcome = compare_and_swap(&*self.store, |refused| async move {
             let known = self.known(node).await?;
             let Some(queued) = &known.queued else {
-                return Ok(done);
+                return Ok(Swap::Done(None));
             };
-            let outcome = match &known.pointer {
-                Some(pointer) if pointer.document.fact_set == queued.document.fact_set => {
-                    let kept = self.keep(node, &known, queued, pointer).await?;
-                    kept.then_some(Persisted::Unchanged)
+            let queued = &queued.document;
+            if node_condition::is_gone(&refused) {
+                // The node was removed in the meantime.
+                let transaction = known.unchanged(Transaction::new(), node);
+                let transaction = self.out_of_the_queue(transaction, node, queued)?;
+                return Ok(Swap::Write(transaction, Some(PersistOutcome::Nothing)));
+            }
+            Ok(match &known.pointer {
+                Some(pointer) if pointer.document.fact_set == queued.fact_set => {
+                    let transaction = self.keep(node, &known, queued, pointer)?;
+                    Swap::Write(transaction, Some(PersistOutcome::Unchanged))
                 }
-                _ => self.replace(node, &known, queued).await?,
-            };
-            done = outcome.unwrap_or(done);
-        }
+                _ => {
+                    let transaction = self.replace(node, &known, queued, pins).await?;
+                    Swap::Write(transaction, Some(PersistOutcome::Changed))
+                }
+            })
+        })
+        .await;
+        held.release().await.map_err(blob_error)?;
+        outcome
     }
 
     /// Removes an entry whose facts equal the current ones: they changed back
     /// before a worker processed the entry.
-    async fn keep(
+    fn keep(
         &self,
         node: &NodeName,
-        known: &Known,
-        queued: &Stored<QueuedFacts>,
-        pointer: &Stored<FactsPointer>,
-    ) -> Result<bool, ServiceError> {
+        known: &StoredFacts,
+        queued: &QueuedFacts,
+        pointer: &Versioned<FactsPointer>,
+    ) -> Result<Transaction, ServiceError> {
         let touched = FactsPointer {
-            received: queued.document.received,
-            order: queued.document.order.or(pointer.document.order),
+            received: queued.received,
+            order: queued.order.or(pointer.document.order),
             ..pointer.document.clone()
         };
         let transaction = known
-            .unchanged(node)
+            .unchanged(Transaction::new(), node)
             .put(keys::node_facts(node), document::encode(&touched));
-        let transaction = self.out_of_the_queue(transaction, node, &queued.document)?;
-        Ok(self.store.commit(transaction).await?.is_committed())
+        self.out_of_the_queue(transaction, node, queued)
     }
 
+    /// Makes the queued facts the node's facts.
     async fn replace(
         &self,
         node: &NodeName,
-        known: &Known,
-        queued: &Stored<QueuedFacts>,
-    ) -> Result<Option<Persisted>, ServiceError> {
-        let (content, pin) = self.content_of(&queued.document).await?;
-        let outcome = self.move_to(node, known, &queued.document, content).await;
-        if let Some(pin) = pin {
-            pin.release().await.map_err(blob_error)?;
-        }
-        outcome
-    }
-
-    /// Returns the facts as a blob that stays until the pin is released.
-    async fn content_of(
-        &self,
+        known: &StoredFacts,
         queued: &QueuedFacts,
-    ) -> Result<(ContentId, Option<Pin>), ServiceError> {
-        match &queued.payload {
-            // The queue's own reference keeps it.
-            Payload::Content(content) => Ok((*content, None)),
-            Payload::Inline(facts) => {
-                let text = canonical_json(&Value::Object(facts.clone()));
-                let written = self
-                    .blobs
-                    .put(&mut text.as_bytes(), None)
-                    .await
-                    .map_err(blob_error)?;
-                Ok((written.info.id, Some(written.pin)))
-            }
-        }
-    }
-
-    /// Makes the queued facts the node's facts. `None`: another writer was faster, so read again.
-    async fn move_to(
-        &self,
-        node: &NodeName,
-        known: &Known,
-        queued: &QueuedFacts,
-        content: ContentId,
-    ) -> Result<Option<Persisted>, ServiceError> {
-        let record = keys::node_record(node);
+        pins: &Pins,
+    ) -> Result<Transaction, ServiceError> {
         let pointer = FactsPointer {
             fact_set: queued.fact_set,
-            content,
+            content: self.content_of(queued, pins).await?,
             changed: queued.received,
             received: queued.received,
             order: queued.order,
         };
         let transaction = known
-            .unchanged(node)
-            .when(Compare::Exists(record.clone()))
-            .read_on_failure(record)
+            .unchanged(node_condition::when_exists(node), node)
             .put(keys::node_facts(node), document::encode(&pointer));
         let transaction = self.out_of_the_queue(transaction, node, queued)?;
         let transaction = self
             .with_history(transaction, node, known, &pointer)
             .await?;
-        let transaction = match &self.hooks.changed {
-            None => transaction,
-            Some(hook) => {
-                hook.facts_changed(transaction, node, queued.fact_set)
-                    .await?
-            }
-        };
-        match self.store.commit(transaction).await? {
-            TransactionOutcome::Committed(_) => Ok(Some(Persisted::Changed)),
-            TransactionOutcome::Refused(reads) if reads.first().is_some_and(Option::is_none) => {
-                self.drop_entry(node, known, queued).await
-            }
-            TransactionOutcome::Refused(_) => Ok(None),
+        match &self.hooks.changed {
+            None => Ok(transaction),
+            Some(hook) => hook.facts_changed(transaction, node, queued.fact_set).await,
         }
+    }
+
+    /// Returns the facts as a blob that stays until the pins are released.
+    async fn content_of(
+        &self,
+        queued: &QueuedFacts,
+        pins: &Pins,
+    ) -> Result<ContentId, ServiceError> {
+        match &queued.payload {
+            // The queue's own reference keeps it.
+            Payload::Content(content) => Ok(*content),
+            Payload::Inline(facts) => self.write_content(facts, pins).await,
+        }
+    }
+
+    /// Writes facts as a blob that stays until the pins are released.
+    pub(super) async fn write_content(
+        &self,
+        facts: &Map<String, Value>,
+        pins: &Pins,
+    ) -> Result<ContentId, ServiceError> {
+        let text = canonical_json(&Value::Object(facts.clone()));
+        let written = self.blobs.put(&mut text.as_bytes(), None).await;
+        let written = written.map_err(blob_error)?;
+        pins.add(written.pin);
+        Ok(written.info.id)
     }
 
     /// Adds references to the new facts, adds the previous ones to the history,
@@ -150,11 +150,11 @@ impl Facts {
         &self,
         transaction: Transaction,
         node: &NodeName,
-        known: &Known,
+        known: &StoredFacts,
         pointer: &FactsPointer,
     ) -> Result<Transaction, ServiceError> {
         let key = keys::node_fact_history(node);
-        let history: Option<Stored<FactHistory>> = document::read(&*self.store, &key).await?;
+        let history: Option<Versioned<FactHistory>> = document::read(&*self.store, &key).await?;
         let old = history.as_ref().map(|stored| stored.document.clone());
         let old = old.unwrap_or_default();
         let new = match &known.pointer {
@@ -192,18 +192,6 @@ impl Facts {
             }
         }
         Ok(transaction)
-    }
-
-    /// Removes the queue entry of a node that was removed in the meantime.
-    async fn drop_entry(
-        &self,
-        node: &NodeName,
-        known: &Known,
-        queued: &QueuedFacts,
-    ) -> Result<Option<Persisted>, ServiceError> {
-        let transaction = self.out_of_the_queue(known.unchanged(node), node, queued)?;
-        let done = self.store.commit(transaction).await?.is_committed();
-        Ok(done.then_some(Persisted::Nothing))
     }
 
     pub(super) fn out_of_the_queue(

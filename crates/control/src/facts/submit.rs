@@ -9,25 +9,25 @@
 //! whose predecessor was not acknowledged. The predecessor may still be on its
 //! way with other facts, and would otherwise be taken for the newer one.
 
-use bunraku_model::{ContentId, FactSet, FactSetId, NodeName, canonical_json};
-use bunraku_store::{Compare, Transaction, TransactionOutcome};
+use bunraku_model::{ContentId, FactSet, FactSetId, NodeName};
+use bunraku_store::blobs::Pins;
+use bunraku_store::{Swap, Transaction, compare_and_swap};
 use bunraku_wire::api::{FactsReceipt, SubmissionOrder};
 use jiff::{SignedDuration, Timestamp};
-use serde_json::Value;
 
 use super::pointer::{FactHistory, FactsPointer, referrer};
 use super::queue::{Payload, QueuedFacts, queue_referrer};
 use super::{Facts, blob_error};
-use crate::document::{self, Stored};
-use crate::{ServiceError, keys};
+use crate::document::{self, Versioned};
+use crate::{ServiceError, keys, node_condition};
 
 /// The stored facts of a node at one moment.
-pub(super) struct Known {
-    pub(super) queued: Option<Stored<QueuedFacts>>,
-    pub(super) pointer: Option<Stored<FactsPointer>>,
+pub(super) struct StoredFacts {
+    pub(super) queued: Option<Versioned<QueuedFacts>>,
+    pub(super) pointer: Option<Versioned<FactsPointer>>,
 }
 
-impl Known {
+impl StoredFacts {
     fn fact_set(&self) -> Option<FactSetId> {
         let queued = self.queued.as_ref().map(|stored| stored.document.fact_set);
         queued.or_else(|| self.pointer.as_ref().map(|stored| stored.document.fact_set))
@@ -40,10 +40,10 @@ impl Known {
         }
     }
 
-    /// Starts a transaction that succeeds only if none of this has changed.
-    pub(super) fn unchanged(&self, node: &NodeName) -> Transaction {
+    /// Adds the condition that none of this has changed.
+    pub(super) fn unchanged(&self, transaction: Transaction, node: &NodeName) -> Transaction {
         let (queue, pointer) = (keys::fact_queue(node), keys::node_facts(node));
-        Transaction::new()
+        transaction
             .when_unchanged(&queue, self.queued.as_ref().map(|stored| &stored.entry))
             .when_unchanged(&pointer, self.pointer.as_ref().map(|stored| &stored.entry))
     }
@@ -62,7 +62,10 @@ impl Facts {
         order: Option<SubmissionOrder>,
     ) -> Result<FactsReceipt, ServiceError> {
         let fact_set = facts.id(&self.volatile_for(node).await?);
-        loop {
+        let held = Pins::default();
+        let pins = &held;
+        let receipt = compare_and_swap(&*self.store, |refused| async move {
+            node_condition::check_refusal(&refused, node)?;
             let known = self.known(node).await?;
             let receipt = |changed, superseded| FactsReceipt {
                 fact_set,
@@ -70,47 +73,55 @@ impl Facts {
                 superseded,
             };
             if is_late(order, known.order()) {
-                return Ok(receipt(false, true));
+                return Ok(Swap::Done(receipt(false, true)));
             }
             let same = known.fact_set() == Some(fact_set);
-            let done = match same {
-                true => self.same_again(node, &known, facts, order).await?,
-                false => self.enqueue(node, &known, fact_set, facts, order).await?,
+            let transaction = if same {
+                self.same_again(node, &known, facts, order, pins).await?
+            } else {
+                let queued = self.enqueue(node, &known, fact_set, facts, order, pins);
+                Some(queued.await?)
             };
-            if done {
-                return Ok(receipt(!same, false));
-            }
-        }
+            let receipt = receipt(!same, false);
+            Ok(match transaction {
+                None => Swap::Done(receipt),
+                Some(transaction) => Swap::Write(transaction, receipt),
+            })
+        })
+        .await;
+        held.release().await.map_err(blob_error)?;
+        receipt
     }
 
     /// Reads the known facts. Reads the queue first: an entry that leaves it is
     /// in the pointer by then.
-    pub(super) async fn known(&self, node: &NodeName) -> Result<Known, ServiceError> {
-        Ok(Known {
+    pub(super) async fn known(&self, node: &NodeName) -> Result<StoredFacts, ServiceError> {
+        Ok(StoredFacts {
             queued: document::read(&*self.store, &keys::fact_queue(node)).await?,
             pointer: document::read(&*self.store, &keys::node_facts(node)).await?,
         })
     }
 
-    /// Handles facts that are already known. Returns false if another writer was
-    /// faster: read again.
+    /// Returns what to write for facts that are already known, if anything.
     async fn same_again(
         &self,
         node: &NodeName,
-        known: &Known,
+        known: &StoredFacts,
         facts: &FactSet,
         order: Option<SubmissionOrder>,
-    ) -> Result<bool, ServiceError> {
+        pins: &Pins,
+    ) -> Result<Option<Transaction>, ServiceError> {
         if known.queued.is_none()
             && let Some(pointer) = &known.pointer
             && self.is_stale(pointer.document.received)
         {
-            return self.refresh(node, known, pointer, facts, order).await;
+            let refresh = self.refresh(node, known, pointer, facts, order, pins);
+            return refresh.await.map(Some);
         }
-        match order.is_none_or(|order| order.settled) {
-            true => Ok(true),
-            false => self.touch(node, known, order).await,
+        if order.is_none_or(|order| order.settled) {
+            return Ok(None);
         }
+        Ok(self.touch(node, known, order))
     }
 
     /// Returns whether the stored facts are due for a refresh. They also are if
@@ -125,30 +136,24 @@ impl Facts {
     async fn refresh(
         &self,
         node: &NodeName,
-        known: &Known,
-        pointer: &Stored<FactsPointer>,
+        known: &StoredFacts,
+        pointer: &Versioned<FactsPointer>,
         facts: &FactSet,
         order: Option<SubmissionOrder>,
-    ) -> Result<bool, ServiceError> {
-        let text = canonical_json(&Value::Object(facts.as_map().clone()));
-        let written = self.blobs.put(&mut text.as_bytes(), None).await;
-        let written = written.map_err(blob_error)?;
-        let outcome = self
-            .point_to(node, known, pointer, written.info.id, order)
-            .await;
-        // The blob is referenced or not needed: release the pin in both cases.
-        written.pin.release().await.map_err(blob_error)?;
-        outcome
+        pins: &Pins,
+    ) -> Result<Transaction, ServiceError> {
+        let content = self.write_content(facts.as_map(), pins).await?;
+        self.point_to(node, known, pointer, content, order).await
     }
 
     async fn point_to(
         &self,
         node: &NodeName,
-        known: &Known,
-        pointer: &Stored<FactsPointer>,
+        known: &StoredFacts,
+        pointer: &Versioned<FactsPointer>,
         content: ContentId,
         order: Option<SubmissionOrder>,
-    ) -> Result<bool, ServiceError> {
+    ) -> Result<Transaction, ServiceError> {
         let before = pointer.document.content;
         let refreshed = FactsPointer {
             content,
@@ -157,11 +162,12 @@ impl Facts {
             ..pointer.document.clone()
         };
         let mut transaction = known
-            .unchanged(node)
+            .unchanged(Transaction::new(), node)
             .put(keys::node_facts(node), document::encode(&refreshed));
         if content != before {
             let history = keys::node_fact_history(node);
-            let past: Option<Stored<FactHistory>> = document::read(&*self.store, &history).await?;
+            let past: Option<Versioned<FactHistory>> =
+                document::read(&*self.store, &history).await?;
             let in_history = past
                 .as_ref()
                 .is_some_and(|past| past.document.contents().any(|content| content == before));
@@ -180,19 +186,19 @@ impl Facts {
                     .map_err(blob_error)?;
             }
         }
-        Ok(self.store.commit(transaction).await?.is_committed())
+        Ok(transaction)
     }
 
     /// Stores only the time and the order.
-    async fn touch(
+    fn touch(
         &self,
         node: &NodeName,
-        known: &Known,
+        known: &StoredFacts,
         order: Option<SubmissionOrder>,
-    ) -> Result<bool, ServiceError> {
+    ) -> Option<Transaction> {
         let received = self.clock.now();
-        let transaction = known.unchanged(node);
-        let transaction = match (&known.queued, &known.pointer) {
+        let transaction = known.unchanged(Transaction::new(), node);
+        Some(match (&known.queued, &known.pointer) {
             (Some(queued), _) => {
                 let touched = QueuedFacts {
                     received,
@@ -209,20 +215,20 @@ impl Facts {
                 };
                 transaction.put(keys::node_facts(node), document::encode(&touched))
             }
-            (None, None) => return Ok(false),
-        };
-        Ok(self.store.commit(transaction).await?.is_committed())
+            (None, None) => return None,
+        })
     }
 
     /// Queues the facts, replacing older queued ones.
     async fn enqueue(
         &self,
         node: &NodeName,
-        known: &Known,
+        known: &StoredFacts,
         fact_set: FactSetId,
         facts: &FactSet,
         order: Option<SubmissionOrder>,
-    ) -> Result<bool, ServiceError> {
+        pins: &Pins,
+    ) -> Result<Transaction, ServiceError> {
         let entry = |payload| QueuedFacts {
             fact_set,
             received: self.clock.now(),
@@ -230,62 +236,40 @@ impl Facts {
             server: self.options.server,
             payload,
         };
+        let transaction = known.unchanged(node_condition::when_exists(node), node);
         let inline = entry(Payload::Inline(facts.as_map().clone()));
         let value = document::encode(&inline);
         if value.len() <= self.options.inline_bytes {
-            let transaction = known.unchanged(node).put(keys::fact_queue(node), value);
-            return self.commit_queued(node, known, None, transaction).await;
+            let transaction = transaction.put(keys::fact_queue(node), value);
+            return self.without_replaced(transaction, node, known, None);
         }
-        let text = canonical_json(&Value::Object(facts.as_map().clone()));
-        let written = self
-            .blobs
-            .put(&mut text.as_bytes(), None)
-            .await
-            .map_err(blob_error)?;
-        let content = written.info.id;
+        let content = self.write_content(facts.as_map(), pins).await?;
         let value = document::encode(&entry(Payload::Content(content)));
-        let transaction = known.unchanged(node).put(keys::fact_queue(node), value);
+        let transaction = transaction.put(keys::fact_queue(node), value);
         let transaction = self
             .blobs
             .reference_in(transaction, content, &queue_referrer(node))
             .await
             .map_err(blob_error)?;
-        let outcome = self
-            .commit_queued(node, known, Some(content), transaction)
-            .await;
-        // The blob is referenced or not needed: release the pin in both cases.
-        written.pin.release().await.map_err(blob_error)?;
-        outcome
+        self.without_replaced(transaction, node, known, Some(content))
     }
 
-    /// Writes the queue entry. Returns false if another writer was faster: read again.
-    async fn commit_queued(
+    /// Removes the reference to the content that was queued before.
+    fn without_replaced(
         &self,
+        transaction: Transaction,
         node: &NodeName,
-        known: &Known,
-        content: Option<bunraku_model::ContentId>,
-        mut transaction: Transaction,
-    ) -> Result<bool, ServiceError> {
-        let record = keys::node_record(node);
-        transaction = transaction
-            .when(Compare::Exists(record.clone()))
-            .read_on_failure(record);
-        let replaced = known
-            .queued
-            .as_ref()
-            .and_then(|queued| queued.document.content());
-        if let Some(replaced) = replaced.filter(|replaced| Some(*replaced) != content) {
-            transaction = self
+        known: &StoredFacts,
+        content: Option<ContentId>,
+    ) -> Result<Transaction, ServiceError> {
+        let queued = known.queued.as_ref();
+        let replaced = queued.and_then(|queued| queued.document.content());
+        match replaced.filter(|replaced| Some(*replaced) != content) {
+            None => Ok(transaction),
+            Some(replaced) => self
                 .blobs
                 .unreference_in(transaction, replaced, &queue_referrer(node))
-                .map_err(blob_error)?;
-        }
-        match self.store.commit(transaction).await? {
-            TransactionOutcome::Committed(_) => Ok(true),
-            TransactionOutcome::Refused(reads) if reads.first().is_some_and(Option::is_none) => {
-                Err(ServiceError::no_such_node(node))
-            }
-            TransactionOutcome::Refused(_) => Ok(false),
+                .map_err(blob_error),
         }
     }
 }

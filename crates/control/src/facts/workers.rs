@@ -9,30 +9,30 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bunraku_model::NodeName;
-use bunraku_store::{Change, Follow, Followed, KeyValue};
+use bunraku_store::{Change, Follow, FollowEvent, KeyValue};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::queue::QueuedFacts;
-use super::{Facts, Persisted};
+use super::{Facts, PersistOutcome};
 use crate::metrics::Metrics;
 use crate::{ServiceError, document, keys};
 
 /// The delay before an entry that failed is processed again.
 const RETRY: Duration = Duration::from_secs(1);
 
-type Done = (NodeName, Result<Persisted, ServiceError>);
+type PersistResult = (NodeName, Result<PersistOutcome, ServiceError>);
 
 /// The due time of each node's entry, and the nodes in progress.
 #[derive(Default)]
-struct Waiting {
+struct DueEntries {
     when: BTreeMap<NodeName, Instant>,
     order: BTreeSet<(Instant, NodeName)>,
     busy: HashSet<NodeName>,
 }
 
-impl Waiting {
+impl DueEntries {
     fn add(&mut self, node: NodeName, at: Instant) {
         self.remove(&node);
         self.order.insert((at, node.clone()));
@@ -71,8 +71,8 @@ impl Facts {
     /// Runs until cancelled; work in progress is finished.
     pub async fn run_workers(&self, metrics: Arc<Metrics>, shutdown: CancellationToken) {
         let mut follow = Follow::new(self.store.clone(), keys::FACT_QUEUE);
-        let mut waiting = Waiting::default();
-        let mut tasks: JoinSet<Done> = JoinSet::new();
+        let mut waiting = DueEntries::default();
+        let mut tasks: JoinSet<PersistResult> = JoinSet::new();
         loop {
             self.start_due(&mut waiting, &mut tasks);
             metrics.facts_waiting(waiting.when.len() + waiting.busy.len());
@@ -83,7 +83,7 @@ impl Facts {
                 followed = follow.next() => match followed {
                     Ok(followed) => self.take_in(followed, &mut waiting),
                     Err(error) => {
-                        tracing::error!(error = %error, "the queue of facts cannot be followed; trying again");
+                        tracing::error!(error = %error, "cannot watch the fact queue; retrying");
                         tokio::time::sleep(RETRY).await;
                     }
                 },
@@ -97,7 +97,7 @@ impl Facts {
         tasks.join_all().await;
     }
 
-    fn start_due(&self, waiting: &mut Waiting, tasks: &mut JoinSet<Done>) {
+    fn start_due(&self, waiting: &mut DueEntries, tasks: &mut JoinSet<PersistResult>) {
         while tasks.len() < self.options.workers {
             let Some(node) = waiting.take_due(Instant::now()) else {
                 return;
@@ -110,10 +110,10 @@ impl Facts {
         }
     }
 
-    fn take_in(&self, followed: Followed, waiting: &mut Waiting) {
+    fn take_in(&self, followed: FollowEvent, waiting: &mut DueEntries) {
         let changes = match followed {
-            Followed::Snapshot { items, .. } => items.into_iter().map(Change::Put).collect(),
-            Followed::Changes(batch) => batch.changes,
+            FollowEvent::Snapshot { items, .. } => items.into_iter().map(Change::Put).collect(),
+            FollowEvent::Changes(batch) => batch.changes,
         };
         for change in changes {
             match change {
@@ -141,11 +141,11 @@ impl Facts {
     }
 }
 
-fn finished((node, outcome): Done, waiting: &mut Waiting) {
+fn finished((node, outcome): PersistResult, waiting: &mut DueEntries) {
     waiting.busy.remove(&node);
     if let Err(error) = outcome {
         let error = crate::error::chain(&error);
-        tracing::warn!(%node, error, "queued facts could not be persisted; they are tried again");
+        tracing::warn!(%node, error, "cannot store queued facts; retrying");
         waiting.add(node, Instant::now() + RETRY);
     }
 }

@@ -44,27 +44,27 @@ impl CompileMetrics {
     pub fn register(&self, registry: &mut Registry) {
         registry.register(
             "compile_queue_nodes",
-            "Nodes that wait to be compiled, or are being compiled",
+            "Nodes in the compile queue, including those being compiled",
             self.queued.clone(),
         );
         registry.register(
             "compile_queue_oldest_seconds",
-            "How long the node has waited that waits longest",
+            "Age of the oldest entry in the compile queue",
             self.oldest.clone(),
         );
         registry.register(
             "compiles_running",
-            "Nodes that this server compiles now",
+            "Nodes that this server is compiling",
             self.running.clone(),
         );
         registry.register(
             "compiles",
-            "Compiles that ended on this server, by outcome",
+            "Finished compiles on this server, by outcome",
             self.outcomes.clone(),
         );
         registry.register(
             "compile_duration_seconds",
-            "From the claim to the stored outcome",
+            "Duration of compiles, from claim to stored outcome",
             self.duration.clone(),
         );
     }

@@ -5,7 +5,7 @@ mod compiles;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use bunraku_wire::api::cluster::{ClusterSight, MemberState};
+use bunraku_wire::api::cluster::{ClusterView, MemberState};
 use bunraku_wire::api::triggers::StopReason;
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
@@ -110,7 +110,7 @@ impl Default for Metrics {
         };
         registry.register(
             "connected_agents",
-            "Agents whose command stream is open here",
+            "Agents with an open command stream on this server",
             metrics.connected_agents.clone(),
         );
         registry.register(
@@ -125,87 +125,87 @@ impl Default for Metrics {
         );
         registry.register(
             "request_duration_seconds",
-            "Time until the reply's head",
+            "Time to the response headers",
             metrics.durations.clone(),
         );
         registry.register(
             "facts_submitted",
-            "Fact sets by whether they changed",
+            "Submitted fact sets, by whether they changed",
             metrics.facts.clone(),
         );
         registry.register(
             "facts_waiting",
-            "Submitted fact sets that wait to be persisted",
+            "Submitted fact sets waiting to be stored",
             metrics.facts_waiting.clone(),
         );
         registry.register(
             "commands_sent",
-            "Commands put into nodes' queues",
+            "Commands queued for nodes",
             metrics.commands.clone(),
         );
         registry.register(
             "connections_refused",
-            "Connections that got no TLS",
+            "Failed TLS handshakes",
             metrics.refused_connections.clone(),
         );
         registry.register(
             "triggers_fired",
-            "Firings of triggers that went on",
+            "Accepted firings of triggers",
             metrics.triggers.clone(),
         );
         registry.register(
             "triggers_stopped",
-            "Chains of triggers that were ended, by why",
+            "Stopped chains of triggers, by reason",
             metrics.stopped_triggers.clone(),
         );
         registry.register(
             "triggers_expired",
-            "Triggers whose node was away until their time was up",
+            "Triggers that expired because their node did not connect in time",
             metrics.expired_triggers.clone(),
         );
         registry.register(
             "reactor_matches",
-            "Events that reactors were about",
+            "Events that matched a reactor",
             metrics.reactors.clone(),
         );
         registry.register(
             "node_runs",
-            "Node runs by how they ended",
+            "Finished node runs, by ending",
             metrics.runs.clone(),
         );
         registry.register(
             "report_events",
-            "Events of node runs that were stored",
+            "Stored events of node runs",
             metrics.report_events.clone(),
         );
         registry.register(
             "cluster_members",
-            "Servers of the cluster by state, as this one sees them",
+            "Servers of the cluster, by state as seen by this server",
             metrics.members.clone(),
         );
         registry.register(
             "cluster_health_score",
-            "0 when this server gets all the CPU that it needs to judge others",
+            "Health score of this server: 0 if it has enough CPU time to judge others",
             metrics.member_health.clone(),
         );
         registry.register(
             "cluster_datastores",
-            "Servers that keep the data",
+            "Datastores",
             metrics.datastores.clone(),
         );
         registry.register(
             "cluster_datastores_healthy",
-            "Those of them that answered when the elected server last looked",
+            "Datastores that answered the last check of the leader",
             metrics.datastores_healthy.clone(),
         );
         registry.register(
             "cluster_datastore_changes",
-            "Changes of the datastores since the cluster was made",
+            "Datastore changes since the cluster was created",
             metrics.datastore_changes.clone(),
         );
         registry.register(
             "cluster_without_majority_seconds",
-            "For how long no majority of the datastores has answered; 0 when one does",
+            "Seconds without a majority of the datastores; 0 with a majority",
             metrics.without_majority.clone(),
         );
         metrics.compiles.register(&mut registry);
@@ -245,7 +245,7 @@ impl Metrics {
     }
 
     /// Sets the cluster metrics to this server's current view.
-    pub fn cluster(&self, sight: &ClusterSight) {
+    pub fn cluster(&self, sight: &ClusterView) {
         let states = [
             ("alive", MemberState::Alive),
             ("suspect", MemberState::Suspect),
@@ -287,6 +287,7 @@ impl Metrics {
         let reason = match why {
             StopReason::HopLimit => "hop_limit",
             StopReason::Repeated => "repeated",
+            StopReason::Budget => "budget",
         };
         self.stopped_triggers
             .get_or_create(&ReasonLabels { reason })

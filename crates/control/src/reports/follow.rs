@@ -55,7 +55,7 @@ impl Reports {
                 newest
             }
             Some(cursor) => Revision(cursor.parse().map_err(|_| {
-                ServiceError::invalid("the cursor is not from a stream of reports")
+                ServiceError::invalid("the cursor does not belong to a report stream")
             })?),
         };
         Ok(EventStream {
@@ -185,7 +185,7 @@ impl EventStream {
                     events,
                 }),
                 Err(error) => {
-                    tracing::error!(error = %error, "events cannot be read and are left out");
+                    tracing::error!(error = %error, "ignoring events that cannot be read");
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! A report without its events, and the effect of a batch on it.
 //!
-//! [`Head::accept`] is pure: it drops events that are already stored, refuses a
+//! [`ReportHead::accept`] is pure: it drops events that are already stored, refuses a
 //! gap and names the expected number, and returns what to store.
 
 use bunraku_model::{ContentId, NodeName, NodeRunId};
@@ -20,7 +20,7 @@ const MESSAGE_KEPT: usize = 500;
 
 /// The stored head of a report.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Head {
+pub struct ReportHead {
     pub node: NodeName,
     pub run: NodeRunId,
     pub started: RunStarted,
@@ -41,35 +41,35 @@ pub struct Head {
 
 /// The effect of a batch.
 #[derive(PartialEq, Debug)]
-pub(super) enum Accepted {
+pub(super) enum BatchEffect {
     /// All events were stored before.
     Nothing(ReportReceipt),
     Store {
-        head: Box<Head>,
+        head: Box<ReportHead>,
         /// The new events, without those stored before.
         events: Vec<NumberedEvent>,
     },
 }
 
 /// The owner of the report and the arrival time of the batch.
-pub(super) struct Arrival<'a> {
+pub(super) struct BatchArrival<'a> {
     pub(super) node: &'a NodeName,
     pub(super) run: NodeRunId,
     pub(super) now: Timestamp,
 }
 
-impl Head {
+impl ReportHead {
     /// Applies a batch to a report, which may not exist yet.
     pub(super) fn accept(
         known: Option<Self>,
         batch: ReportBatch,
-        arrival: &Arrival<'_>,
-    ) -> Result<Accepted, ServiceError> {
+        arrival: &BatchArrival<'_>,
+    ) -> Result<BatchEffect, ServiceError> {
         let next = known.as_ref().map_or(0, |head| head.next);
         let finished = known.as_ref().is_some_and(|head| head.finished.is_some());
         let events = new_events(batch, next)?;
         if events.is_empty() {
-            return Ok(Accepted::Nothing(ReportReceipt { next, finished }));
+            return Ok(BatchEffect::Nothing(ReportReceipt { next, finished }));
         }
         let mut head = known;
         for event in &events {
@@ -79,12 +79,12 @@ impl Head {
             }
         }
         let head = Box::new(head.expect("there was an event, and it began the report"));
-        Ok(Accepted::Store { head, events })
+        Ok(BatchEffect::Store { head, events })
     }
 
-    fn begin(event: &NumberedEvent, arrival: &Arrival<'_>) -> Result<Self, ServiceError> {
+    fn begin(event: &NumberedEvent, arrival: &BatchArrival<'_>) -> Result<Self, ServiceError> {
         let ReportEvent::Started(started) = &event.event else {
-            return Err(ServiceError::invalid("a report begins with `started`"));
+            return Err(ServiceError::invalid("a report must begin with `started`"));
         };
         Ok(Self {
             node: arrival.node.clone(),
@@ -103,11 +103,13 @@ impl Head {
 
     fn note(&mut self, event: &NumberedEvent, now: Timestamp) -> Result<(), ServiceError> {
         if self.finished.is_some() {
-            return Err(ServiceError::invalid("nothing comes after `finished`"));
+            return Err(ServiceError::invalid("no event may follow `finished`"));
         }
         match &event.event {
             ReportEvent::Started(_) => {
-                return Err(ServiceError::invalid("`started` comes first, and once"));
+                return Err(ServiceError::invalid(
+                    "`started` must be the first event, and occur once",
+                ));
             }
             ReportEvent::Resource(resource) => self.note_resource(resource),
             ReportEvent::Log(_) => {}
@@ -171,7 +173,7 @@ fn new_events(batch: ReportBatch, next: u64) -> Result<Vec<NumberedEvent>, Servi
         let end = number
             .checked_add(event.width())
             .filter(|end| *end > number)
-            .ok_or_else(|| ServiceError::invalid("an event takes no number, or too many"))?;
+            .ok_or_else(|| ServiceError::invalid("an event has no number or too many"))?;
         if end > wanted {
             if number > wanted {
                 return Err(ServiceError::Gap { wanted });

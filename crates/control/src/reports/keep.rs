@@ -6,13 +6,15 @@
 use std::io::Write;
 
 use bunraku_model::{ContentId, NodeName, NodeRunId};
-use bunraku_store::{Range, Transaction};
+use bunraku_store::blobs::Pins;
+use bunraku_store::{Range, Swap, Transaction, compare_and_swap, settle};
+use bunraku_wire::api::NumberedEvent;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use super::head::Head;
+use super::head::ReportHead;
 use super::{ReportPlace, Reports, blob_error, indexed_ids};
-use crate::document::{self, Stored};
+use crate::document::{self, Versioned};
 use crate::{ServiceError, keys};
 
 /// The number of reports read at a time when looking for old ones.
@@ -51,7 +53,7 @@ impl Reports {
                 self.delete(&place.node, place.run).await?;
                 // Delete pointers to deleted reports too.
                 let pointer = Transaction::new().delete(entry.key.clone());
-                self.store.commit(pointer).await?;
+                settle(&*self.store, pointer).await?;
                 deleted += 1;
             }
             if !page.more {
@@ -68,48 +70,42 @@ impl Reports {
             }
         }
         let outputs = Transaction::new().delete_prefix(keys::node_outputs(node));
-        self.store.commit(outputs).await?;
+        settle(&*self.store, outputs).await?;
         Ok(())
     }
 
     /// Does nothing for a run that is in progress or already compacted.
     async fn compact(&self, node: &NodeName, run: NodeRunId) -> Result<(), ServiceError> {
-        loop {
+        let held = Pins::default();
+        let pins = &held;
+        let outcome = compare_and_swap(&*self.store, |_| async move {
             let Some(known) = self.head(node, run).await? else {
                 let leftover = Transaction::new().delete(keys::open_report(node, run));
-                self.store.commit(leftover).await?;
-                return Ok(());
+                return Ok(Swap::Write(leftover, ()));
             };
             if known.document.finished.is_none() || known.document.content.is_some() {
-                return Ok(());
+                return Ok(Swap::Done(()));
             }
-            let events = self.chunks(node, run, 0).await?;
-            let mut zipped = GzEncoder::new(Vec::new(), Compression::default());
-            for event in &events {
-                serde_json::to_writer(&mut zipped, event)
-                    .expect("events are plain data that JSON can hold");
-                zipped.write_all(b"\n").expect("a Vec takes everything");
-            }
-            let zipped = zipped.finish().expect("a Vec takes everything");
+            let zipped = zip(&self.chunks(node, run, 0).await?);
             let written =
                 (self.blobs.put(&mut zipped.as_slice(), None).await).map_err(blob_error)?;
-            let outcome = self.point_to(&known, written.info.id).await;
-            // The blob is referenced or not needed: release the pin in both cases.
-            written.pin.release().await.map_err(blob_error)?;
-            if outcome? {
-                return Ok(());
-            }
-        }
+            pins.add(written.pin);
+            let transaction = self.point_to(&known, written.info.id).await?;
+            Ok(Swap::Write(transaction, ()))
+        })
+        .await;
+        held.release().await.map_err(blob_error)?;
+        outcome
     }
 
     async fn point_to(
         &self,
-        known: &Stored<Head>,
+        known: &Versioned<ReportHead>,
         content: ContentId,
-    ) -> Result<bool, ServiceError> {
+    ) -> Result<Transaction, ServiceError> {
         let (node, run) = (&known.document.node, known.document.run);
         let key = keys::report(node, run);
-        let head = Head {
+        let head = ReportHead {
             content: Some(content),
             ..known.document.clone()
         };
@@ -118,12 +114,10 @@ impl Reports {
             .put(key, document::encode(&head))
             .delete(keys::open_report(node, run))
             .delete_prefix(keys::report_events_of(node, run));
-        let transaction = self
-            .blobs
+        self.blobs
             .reference_in(transaction, content, &referrer(node, run))
             .await
-            .map_err(blob_error)?;
-        Ok(self.store.commit(transaction).await?.is_committed())
+            .map_err(blob_error)
     }
 
     async fn keep_newest(&self, node: &NodeName) -> Result<(), ServiceError> {
@@ -133,7 +127,7 @@ impl Reports {
         }
         let mut heads = Vec::with_capacity(keys.len());
         for entry in document::read_all(&*self.store, &keys::reports_of(node)).await? {
-            heads.push(document::decode::<Head>(&entry)?);
+            heads.push(document::decode::<ReportHead>(&entry)?);
         }
         // A run in progress never counts as surplus.
         heads.retain(|head| head.finished.is_some());
@@ -145,9 +139,9 @@ impl Reports {
     }
 
     async fn delete(&self, node: &NodeName, run: NodeRunId) -> Result<(), ServiceError> {
-        loop {
+        compare_and_swap(&*self.store, |_| async {
             let Some(known) = self.head(node, run).await? else {
-                return Ok(());
+                return Ok(Swap::Done(()));
             };
             let head = &known.document;
             let key = keys::report(node, run);
@@ -166,13 +160,23 @@ impl Reports {
                     .unreference_in(transaction, content, &referrer(node, run))
                     .map_err(blob_error)?;
             }
-            if self.store.commit(transaction).await?.is_committed() {
-                return Ok(());
-            }
-        }
+            Ok(Swap::Write(transaction, ()))
+        })
+        .await
     }
 }
 
 fn referrer(node: &NodeName, run: NodeRunId) -> String {
     format!("report/{node}/{run}")
+}
+
+/// Compresses events, one line each.
+fn zip(events: &[NumberedEvent]) -> Vec<u8> {
+    let mut zipped = GzEncoder::new(Vec::new(), Compression::default());
+    for event in events {
+        serde_json::to_writer(&mut zipped, event)
+            .expect("events are plain data that JSON can hold");
+        zipped.write_all(b"\n").expect("a Vec takes everything");
+    }
+    zipped.finish().expect("a Vec takes everything")
 }

@@ -22,21 +22,20 @@ use std::time::Duration;
 
 use bunraku_model::{NodeName, NodeRunId};
 use bunraku_store::blobs::{BlobError, SharedBlobs};
-use bunraku_store::{Compare, SharedStore, Transaction, TransactionOutcome};
+use bunraku_store::{SharedStore, Swap, Transaction, compare_and_swap};
 use bunraku_wire::api::{NumberedEvent, ReportBatch, ReportReceipt, RunEnding};
 use serde::{Deserialize, Serialize};
 
 pub use follow::FollowedEvents;
-pub use head::Head as ReportHead;
+pub use head::ReportHead;
 pub use read::ReportFilter;
 pub use subscribe::{NodeRunNews, ReportSubscription};
 
 use crate::clock::Clock;
-use crate::document::{self, Stored};
+use crate::document::{self, Versioned};
 use crate::node_events::{NoRecorder, NodeEventRecorder};
-use crate::{ServiceError, keys};
-pub use head::Head;
-use head::{Accepted, Arrival};
+use crate::{ServiceError, keys, node_condition};
+use head::{BatchArrival, BatchEffect};
 pub use outputs::NodeOutput;
 
 /// The number of folded requests whose ids lead to the report of the run that served them.
@@ -73,7 +72,7 @@ pub struct Reports {
 
 /// The outcome of a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct TakenBatch {
+pub struct AcceptedBatch {
     pub receipt: ReportReceipt,
     /// The number of new events.
     pub stored: usize,
@@ -118,51 +117,50 @@ impl Reports {
         node: &NodeName,
         run: NodeRunId,
         batch: ReportBatch,
-    ) -> Result<TakenBatch, ServiceError> {
-        loop {
+    ) -> Result<AcceptedBatch, ServiceError> {
+        let batch = &batch;
+        compare_and_swap(&*self.store, |refused| async move {
+            node_condition::check_refusal(&refused, node)?;
             let known = self.head(node, run).await?;
-            let arrival = Arrival {
+            let arrival = BatchArrival {
                 node,
                 run,
                 now: self.clock.now(),
             };
             let before = known.as_ref().map(|known| known.document.clone());
-            let (head, events) = match Head::accept(before, batch.clone(), &arrival)? {
-                Accepted::Nothing(receipt) => {
-                    return Ok(TakenBatch {
+            let (head, events) = match ReportHead::accept(before, batch.clone(), &arrival)? {
+                BatchEffect::Nothing(receipt) => {
+                    return Ok(Swap::Done(AcceptedBatch {
                         receipt,
                         stored: 0,
                         ended: None,
-                    });
+                    }));
                 }
-                Accepted::Store { head, events } => (head, events),
+                BatchEffect::Store { head, events } => (head, events),
             };
             // Before the end of the run becomes visible, because others wait for that.
             let now = arrival.now;
             outputs::note(&self.store, node, run, &events, now).await?;
-            if self.store_events(known.as_ref(), &head, &events).await? {
-                return Ok(TakenBatch {
-                    receipt: head.receipt(),
-                    stored: events.len(),
-                    ended: head.finished.as_ref().map(|finished| finished.ending),
-                });
-            }
-        }
+            let taken = AcceptedBatch {
+                receipt: head.receipt(),
+                stored: events.len(),
+                ended: head.finished.as_ref().map(|finished| finished.ending),
+            };
+            let transaction = self.store_events(known.as_ref(), &head, &events);
+            Ok(Swap::Write(transaction, taken))
+        })
+        .await
     }
 
-    /// Stores the events. Returns false if another writer stored some in the meantime.
-    async fn store_events(
+    fn store_events(
         &self,
-        known: Option<&Stored<Head>>,
-        head: &Head,
+        known: Option<&Versioned<ReportHead>>,
+        head: &ReportHead,
         events: &[NumberedEvent],
-    ) -> Result<bool, ServiceError> {
+    ) -> Transaction {
         let (node, run) = (&head.node, head.run);
-        let record = keys::node_record(node);
         let key = keys::report(node, run);
-        let mut transaction = Transaction::new()
-            .when(Compare::Exists(record.clone()))
-            .read_on_failure(record)
+        let mut transaction = node_condition::when_exists(node)
             .when_unchanged(&key, known.map(|known| &known.entry))
             .put(key, document::encode(head))
             .put(
@@ -172,28 +170,20 @@ impl Reports {
         if known.is_none() {
             transaction = index(transaction, head);
         }
-        transaction =
-            (self.recorder).report_events(transaction, &head.node, head.run, &head.started, events);
-        match self.store.commit(transaction).await? {
-            TransactionOutcome::Committed(_) => Ok(true),
-            TransactionOutcome::Refused(reads) if reads.first().is_some_and(Option::is_none) => {
-                Err(ServiceError::no_such_node(node))
-            }
-            TransactionOutcome::Refused(_) => Ok(false),
-        }
+        (self.recorder).report_events(transaction, &head.node, head.run, &head.started, events)
     }
 
     async fn head(
         &self,
         node: &NodeName,
         run: NodeRunId,
-    ) -> Result<Option<Stored<Head>>, ServiceError> {
+    ) -> Result<Option<Versioned<ReportHead>>, ServiceError> {
         document::read(&*self.store, &keys::report(node, run)).await
     }
 }
 
 /// Adds every index entry that leads to a new report.
-fn index(transaction: Transaction, head: &Head) -> Transaction {
+fn index(transaction: Transaction, head: &ReportHead) -> Transaction {
     let place = document::encode(&ReportPlace {
         node: head.node.clone(),
         run: head.run,
@@ -210,7 +200,7 @@ fn index(transaction: Transaction, head: &Head) -> Transaction {
 }
 
 /// The report's own id, and those of requests that its run also served.
-fn indexed_ids(head: &Head) -> impl Iterator<Item = NodeRunId> + '_ {
+fn indexed_ids(head: &ReportHead) -> impl Iterator<Item = NodeRunId> + '_ {
     let mut ids: Vec<NodeRunId> = head
         .started
         .also
@@ -225,5 +215,5 @@ fn indexed_ids(head: &Head) -> impl Iterator<Item = NodeRunId> + '_ {
 }
 
 fn blob_error(error: BlobError) -> ServiceError {
-    ServiceError::content("a report's events cannot be used", error)
+    ServiceError::content("cannot use a report's events", error)
 }

@@ -7,7 +7,7 @@
 //! Absent here: who may read an output (`outputs`).
 
 use bunraku_model::{NodeName, NodeRunId};
-use bunraku_store::{SharedStore, Transaction};
+use bunraku_store::{SharedStore, Transaction, settle};
 use bunraku_wire::api::{EventStatus, NumberedEvent, ReportEvent, ResourceEvent};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -59,7 +59,7 @@ pub(crate) async fn note(
                 let key = keys::node_output(node, name);
                 transaction.put(key, document::encode(output))
             });
-        store.commit(transaction).await?;
+        settle(&**store, transaction).await?;
     }
     Ok(())
 }
@@ -82,7 +82,7 @@ fn registered(
     let value = value_of(event);
     let size = serde_json::to_string(&value).map_or(0, |text| text.len());
     let withheld = withheld.or_else(|| {
-        let too_large = format!("it has {size} bytes, and at most {LARGEST} are passed on");
+        let too_large = format!("it has {size} bytes, which exceeds the limit of {LARGEST}");
         (size > LARGEST).then_some(too_large)
     });
     let output = NodeOutput {

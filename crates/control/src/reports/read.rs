@@ -10,7 +10,7 @@ use flate2::read::GzDecoder;
 use futures::{StreamExt, TryStreamExt};
 use serde_json::{Map, Value};
 
-use super::head::Head;
+use super::head::ReportHead;
 use super::{ReportPlace, Reports, blob_error};
 use crate::presence::StoredConnection;
 use crate::{ServiceError, document, keys};
@@ -124,7 +124,7 @@ impl Reports {
         {
             return Err(ServiceError::Invalid {
                 message: format!("more than one run begins with `{text}`"),
-                hint: Some("write more of it".to_owned()),
+                hint: Some("give more characters of its id".to_owned()),
             });
         }
         self.show(&place.node, place.run).await
@@ -160,7 +160,7 @@ impl Reports {
         node: &NodeName,
         run: NodeRunId,
         from: u64,
-    ) -> Result<Option<(Head, Vec<NumberedEvent>)>, ServiceError> {
+    ) -> Result<Option<(ReportHead, Vec<NumberedEvent>)>, ServiceError> {
         let Some(known) = self.head(node, run).await? else {
             return Ok(None);
         };
@@ -196,7 +196,7 @@ impl Reports {
 
     pub(super) async fn events_of(
         &self,
-        head: &Head,
+        head: &ReportHead,
         from: u64,
     ) -> Result<Vec<NumberedEvent>, ServiceError> {
         let (node, run) = (&head.node, head.run);
@@ -247,7 +247,7 @@ impl Reports {
     async fn in_one_piece(&self, content: ContentId) -> Result<Vec<NumberedEvent>, ServiceError> {
         let zipped = self.blobs.read(content).await.map_err(blob_error)?;
         let unreadable = |source: std::io::Error| {
-            ServiceError::internal("a report's events cannot be read", source)
+            ServiceError::internal("cannot read a report's events", source)
         };
         let mut events = Vec::new();
         for line in BufReader::new(GzDecoder::new(zipped.as_slice())).lines() {
@@ -258,7 +258,7 @@ impl Reports {
         Ok(events)
     }
 
-    async fn existing(&self, node: &NodeName, run: NodeRunId) -> Result<Head, ServiceError> {
+    async fn existing(&self, node: &NodeName, run: NodeRunId) -> Result<ReportHead, ServiceError> {
         match self.head(node, run).await? {
             Some(known) => Ok(known.document),
             None => Err(ServiceError::NotFound {
@@ -273,12 +273,12 @@ impl Reports {
         &self,
         node: &NodeName,
         run: NodeRunId,
-    ) -> Result<Option<Head>, ServiceError> {
+    ) -> Result<Option<ReportHead>, ServiceError> {
         Ok(self.head(node, run).await?.map(|head| head.document))
     }
 
     /// Returns a node's newest report, without its events.
-    pub async fn newest_of(&self, node: &NodeName) -> Result<Option<Head>, ServiceError> {
+    pub async fn newest_of(&self, node: &NodeName) -> Result<Option<ReportHead>, ServiceError> {
         let heads = self.heads_of(node).await?;
         let newest = heads
             .into_iter()
@@ -286,12 +286,12 @@ impl Reports {
         Ok(newest)
     }
 
-    async fn heads_of(&self, node: &NodeName) -> Result<Vec<Head>, ServiceError> {
+    async fn heads_of(&self, node: &NodeName) -> Result<Vec<ReportHead>, ServiceError> {
         let entries = document::read_all(&*self.store, &keys::reports_of(node)).await?;
         entries.iter().map(document::decode).collect()
     }
 
-    async fn open_heads(&self) -> Result<Vec<Head>, ServiceError> {
+    async fn open_heads(&self) -> Result<Vec<ReportHead>, ServiceError> {
         let open = document::keys_under(&*self.store, keys::OPEN_REPORTS).await?;
         let places = open.iter().filter_map(|key| {
             let (node, run) = keys::parse_open_report(key)?;
@@ -301,7 +301,7 @@ impl Reports {
     }
 
     /// Reads the heads that exist.
-    async fn heads_at(&self, places: Vec<ReportPlace>) -> Result<Vec<Head>, ServiceError> {
+    async fn heads_at(&self, places: Vec<ReportPlace>) -> Result<Vec<ReportHead>, ServiceError> {
         let heads: Vec<_> = futures::stream::iter(places)
             .map(async |place| self.head(&place.node, place.run).await)
             .buffered(AT_ONCE)
@@ -315,7 +315,7 @@ impl Reports {
     }
 
     /// Returns the summaries, with the connection state of nodes whose run is unfinished.
-    async fn summaries(&self, heads: Vec<Head>) -> Result<Vec<ReportSummary>, ServiceError> {
+    async fn summaries(&self, heads: Vec<ReportHead>) -> Result<Vec<ReportSummary>, ServiceError> {
         let mut connected: HashMap<NodeName, bool> = HashMap::new();
         let mut summaries = Vec::with_capacity(heads.len());
         for head in heads {
@@ -354,10 +354,11 @@ fn fits(filter: &ReportFilter, report: &ReportSummary) -> bool {
 }
 
 fn checked_position(after: &str) -> Result<String, ServiceError> {
-    match after.starts_with(keys::REPORT_TIMES) && after.len() < 200 {
-        true => Ok(after.to_owned()),
-        false => Err(ServiceError::invalid(
-            "`after` is not from a page of reports",
-        )),
+    if after.starts_with(keys::REPORT_TIMES) && after.len() < 200 {
+        Ok(after.to_owned())
+    } else {
+        Err(ServiceError::invalid(
+            "`after` does not belong to a page of reports",
+        ))
     }
 }

@@ -8,12 +8,12 @@ use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use bunraku_model::{NodeName, NodeRunId};
-use bunraku_store::{Change, StoreError, WatchBatch, WatchStart, WatchStream};
+use bunraku_store::{Change, WatchBatch, WatchStart, WatchStream};
 use bunraku_wire::api::{EventCounts, RunFinished, RunStarted};
 use futures::StreamExt;
 
 use super::Reports;
-use super::head::Head;
+use super::head::ReportHead;
 use crate::{ServiceError, document, keys};
 
 /// The delay before a retry after the store was unavailable.
@@ -43,7 +43,7 @@ pub enum NodeRunNews {
 
 /// The reported part of a run.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Told {
+enum DeliveredPart {
     Nothing,
     UpTo(u64),
     Everything,
@@ -52,7 +52,7 @@ enum Told {
 /// News of a set of node runs.
 pub struct ReportSubscription {
     reports: Reports,
-    wanted: HashMap<(NodeName, NodeRunId), Told>,
+    wanted: HashMap<(NodeName, NodeRunId), DeliveredPart>,
     /// Runs whose newest state has not been read since the watch was opened.
     unread: VecDeque<(NodeName, NodeRunId)>,
     changes: Option<WatchStream>,
@@ -85,7 +85,7 @@ impl ReportSubscription {
         let place = (node, run);
         if !self.wanted.contains_key(&place) {
             self.unread.push_back(place.clone());
-            self.wanted.insert(place, Told::Nothing);
+            self.wanted.insert(place, DeliveredPart::Nothing);
         }
     }
 
@@ -98,11 +98,7 @@ impl ReportSubscription {
             }
             match self.step().await {
                 Ok(()) => {}
-                Err(ServiceError::Store(
-                    StoreError::Compacted { .. }
-                    | StoreError::Unavailable(_)
-                    | StoreError::OutcomeUnknown(_),
-                )) => {
+                Err(error) if error.is_lost_watch() => {
                     self.changes = None;
                     tokio::time::sleep(RETRY).await;
                 }
@@ -119,7 +115,7 @@ impl ReportSubscription {
                 .watch(keys::REPORTS, WatchStart::Now)
                 .await?;
             self.changes = Some(changes);
-            let unfinished = |told: &&Told| **told != Told::Everything;
+            let unfinished = |told: &&DeliveredPart| **told != DeliveredPart::Everything;
             self.unread = (self.wanted.iter())
                 .filter(|(_, told)| unfinished(told))
                 .map(|(place, _)| place.clone())
@@ -155,18 +151,20 @@ impl ReportSubscription {
         Ok(())
     }
 
-    fn note(&mut self, head: &Head) {
+    fn note(&mut self, head: &ReportHead) {
         let (node, run) = (head.node.clone(), head.run);
         let Some(told) = self.wanted.get_mut(&(node.clone(), run)) else {
             return;
         };
         let before = *told;
         // This state is older than the one read after the watch was opened.
-        if before == Told::Everything || matches!(before, Told::UpTo(next) if next >= head.next) {
+        if before == DeliveredPart::Everything
+            || matches!(before, DeliveredPart::UpTo(next) if next >= head.next)
+        {
             return;
         }
-        *told = Told::UpTo(head.next);
-        if before == Told::Nothing {
+        *told = DeliveredPart::UpTo(head.next);
+        if before == DeliveredPart::Nothing {
             self.ready.push_back(NodeRunNews::Started {
                 node: node.clone(),
                 run,
@@ -174,14 +172,14 @@ impl ReportSubscription {
             });
         }
         if let Some(finished) = &head.finished {
-            *told = Told::Everything;
+            *told = DeliveredPart::Everything;
             let finished = Box::new(finished.clone());
             self.ready.push_back(NodeRunNews::Finished {
                 node,
                 run,
                 finished,
             });
-        } else if before != Told::Nothing {
+        } else if before != DeliveredPart::Nothing {
             let counts = head.counts;
             self.ready
                 .push_back(NodeRunNews::Progress { node, run, counts });

@@ -7,12 +7,12 @@ use std::collections::BTreeSet;
 
 use bunraku_model::LockName;
 
-use crate::triggers::Announced;
+use crate::triggers::AnnouncedFiring;
 use serde::{Deserialize, Serialize};
 
 /// The document of one lock.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct Line {
+pub(super) struct LockLine {
     pub(super) slots: u32,
     /// True if an operator set the number of slots: callers then cannot.
     #[serde(default)]
@@ -29,7 +29,7 @@ pub(super) struct Line {
     pub(super) waiters: Vec<Holder>,
 }
 
-impl Default for Line {
+impl Default for LockLine {
     fn default() -> Self {
         Self {
             slots: 1,
@@ -45,7 +45,7 @@ impl Default for Line {
 
 /// The place of a caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Place {
+pub(super) enum LinePlace {
     Holds { token: u64 },
     Waits { ahead: usize },
     Nowhere,
@@ -53,22 +53,22 @@ pub(super) enum Place {
 
 /// The dead who were removed, and the waiters who moved up.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Settled {
+pub(super) struct LineUpdate {
     pub(super) departed: Vec<Holder>,
     pub(super) promoted: Vec<Holder>,
 }
 
-impl Line {
-    pub(super) fn place(&self, owner: &str, session: &str) -> Place {
+impl LockLine {
+    pub(super) fn place(&self, owner: &str, session: &str) -> LinePlace {
         let same = |holder: &&Holder| holder.owner == owner && holder.session == session;
         if let Some(holder) = self.holders.iter().find(same) {
-            return Place::Holds {
+            return LinePlace::Holds {
                 token: holder.token,
             };
         }
         match self.waiters.iter().position(|holder| same(&holder)) {
-            Some(ahead) => Place::Waits { ahead },
-            None => Place::Nowhere,
+            Some(ahead) => LinePlace::Waits { ahead },
+            None => LinePlace::Nowhere,
         }
     }
 
@@ -78,8 +78,8 @@ impl Line {
     }
 
     /// Removes the dead and lets those behind them move up, in order.
-    pub(super) fn settle(&mut self, alive: impl Fn(&Holder) -> bool, now: Timestamp) -> Settled {
-        let mut settled = Settled::default();
+    pub(super) fn settle(&mut self, alive: impl Fn(&Holder) -> bool, now: Timestamp) -> LineUpdate {
+        let mut settled = LineUpdate::default();
         for list in [&mut self.holders, &mut self.waiters] {
             let (living, dead) = std::mem::take(list).into_iter().partition(&alive);
             *list = living;
@@ -99,14 +99,14 @@ impl Line {
 
 /// Returns the firing for a change of holders, if there is one.
 pub(super) fn announced(
-    before: &Line,
-    after: &Line,
+    before: &LockLine,
+    after: &LockLine,
     lock: &LockName,
     id: FiringId,
     at: Timestamp,
-) -> Option<Announced> {
+) -> Option<AnnouncedFiring> {
     let trigger = after.on_change.clone()?;
-    let owners = |line: &Line| -> BTreeSet<String> {
+    let owners = |line: &LockLine| -> BTreeSet<String> {
         line.holders
             .iter()
             .map(|holder| holder.owner.clone())
@@ -117,17 +117,19 @@ pub(super) fn announced(
     if new.is_empty() || old == new {
         return None;
     }
-    let hosts = match after.hosts.is_empty() {
-        false => after.hosts.clone(),
-        true => old
-            .union(&new)
+    let hosts = if after.hosts.is_empty() {
+        old.union(&new)
             .filter_map(|owner| NodeName::new(&**owner).ok())
-            .collect(),
+            .collect()
+    } else {
+        after.hosts.clone()
     };
     let now: Vec<&str> = new.iter().map(String::as_str).collect();
-    let reason = format!("`{lock}` is held by {} now", now.join(", "));
+    let reason = format!("`{lock}` is held by {}", now.join(", "));
     let by = "a lock".to_owned();
-    Some(Announced::beginning(id, trigger, by, hosts, reason, at))
+    Some(AnnouncedFiring::beginning(
+        id, trigger, by, hosts, reason, at,
+    ))
 }
 
 #[cfg(test)]
@@ -144,10 +146,10 @@ mod tests {
         }
     }
 
-    fn line(slots: u32, owners: &[&str]) -> Line {
-        let mut line = Line {
+    fn line(slots: u32, owners: &[&str]) -> LockLine {
+        let mut line = LockLine {
             slots,
-            ..Line::default()
+            ..LockLine::default()
         };
         for owner in owners {
             line.join(holder(owner));
@@ -164,9 +166,9 @@ mod tests {
         let mut line = line(2, &["a", "b", "c", "d"]);
         let settled = line.settle(|_| true, Timestamp::UNIX_EPOCH);
         assert_eq!(names(&settled.promoted), ["a", "b"]);
-        assert_eq!(line.place("a", "s"), Place::Holds { token: 1 });
-        assert_eq!(line.place("d", "s"), Place::Waits { ahead: 1 });
-        assert_eq!(line.place("e", "s"), Place::Nowhere);
+        assert_eq!(line.place("a", "s"), LinePlace::Holds { token: 1 });
+        assert_eq!(line.place("d", "s"), LinePlace::Waits { ahead: 1 });
+        assert_eq!(line.place("e", "s"), LinePlace::Nowhere);
     }
 
     #[test]
@@ -178,13 +180,13 @@ mod tests {
             Timestamp::UNIX_EPOCH,
         );
         assert_eq!(names(&settled.departed), ["a", "b"]);
-        assert_eq!(line.place("c", "s"), Place::Holds { token: 2 });
+        assert_eq!(line.place("c", "s"), LinePlace::Holds { token: 2 });
         line.settle(|_| false, Timestamp::UNIX_EPOCH);
         line.join(holder("a"));
         line.settle(|_| true, Timestamp::UNIX_EPOCH);
         assert_eq!(
             line.place("a", "s"),
-            Place::Holds { token: 3 },
+            LinePlace::Holds { token: 3 },
             "never an old token"
         );
     }
@@ -196,7 +198,7 @@ mod tests {
         line.slots = 1;
         assert_eq!(
             line.settle(|_| true, Timestamp::UNIX_EPOCH),
-            Settled::default()
+            LineUpdate::default()
         );
         assert_eq!(names(&line.holders), ["a", "b"]);
     }
@@ -212,7 +214,7 @@ mod tests {
             line.settle(|_| true, at);
             line
         };
-        let told = |before: &Line, after: &Line| {
+        let told = |before: &LockLine, after: &LockLine| {
             let told = announced(before, after, &lock, id, at)?;
             Some(
                 told.hosts

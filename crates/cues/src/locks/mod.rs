@@ -16,14 +16,16 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use bunraku_model::{FiringId, LockName};
-use bunraku_store::{Compare, KeyValue, LeaseId, SharedStore, StoreError, Transaction};
+use bunraku_store::{
+    Compare, KeyValue, LeaseId, SharedStore, StoreError, Swap, Transaction, compare_and_swap,
+};
 use bunraku_wire::api::locks::{DefineLock, Holder, LockStatus};
 use uuid::Uuid;
 
 use bunraku_control::clock::Clock;
 use bunraku_control::document;
 use bunraku_control::{ServiceError, keys};
-use line::{Line, Settled};
+use line::{LineUpdate, LockLine};
 
 /// The most waiters for one lock, because the line is one document.
 const LONGEST_LINE: usize = 2_000;
@@ -39,8 +41,8 @@ pub struct Locks {
 }
 
 /// A lock as read from the store.
-struct Read {
-    line: Line,
+struct LockSnapshot {
+    line: LockLine,
     entry: Option<KeyValue>,
     /// The keys of the sessions whose lease is alive.
     sessions: HashSet<String>,
@@ -101,7 +103,7 @@ impl Locks {
                 .ok_or_else(|| lost(name, token))
         })
         .await?;
-        tracing::info!(lock = %name, token, by, reason, "a lock was taken away from its holder");
+        tracing::info!(lock = %name, token, by, reason, "a lock was broken");
         Ok(())
     }
 
@@ -123,12 +125,13 @@ impl Locks {
     async fn remove(
         &self,
         name: &LockName,
-        choose: impl Fn(&Read) -> Result<Option<Holder>, ServiceError>,
+        choose: impl Fn(&LockSnapshot) -> Result<Option<Holder>, ServiceError>,
     ) -> Result<(), ServiceError> {
-        loop {
+        let choose = &choose;
+        let lease = compare_and_swap(&*self.store, |_| async move {
             let mut read = self.read(name).await?;
             let Some(gone) = choose(&read)? else {
-                return Ok(());
+                return Ok(Swap::Done(None));
             };
             let lease = self.lease(name, &gone).await?;
             read.sessions.remove(&session_key(name, &gone));
@@ -144,25 +147,22 @@ impl Locks {
             let transaction = self
                 .transaction(name, &read, &line, &settled)
                 .delete(session_key(name, &gone));
-            if self.store.commit(transaction).await?.is_committed() {
-                if let Some(lease) = lease {
-                    self.let_go(lease).await;
-                }
-                return Ok(());
-            }
+            Ok::<_, ServiceError>(Swap::Write(transaction, lease))
+        });
+        if let Some(lease) = lease.await? {
+            self.let_go(lease).await;
         }
+        Ok(())
     }
 
     /// Sets the number of slots of a lock, and the trigger to fire when the holders change.
     pub async fn define(&self, name: &LockName, request: &DefineLock) -> Result<(), ServiceError> {
         if request.slots == 0 {
-            return Err(ServiceError::invalid(
-                "a lock that nobody can hold is of no use",
-            ));
+            return Err(ServiceError::invalid("a lock needs at least one slot"));
         }
-        loop {
+        compare_and_swap(&*self.store, |_| async {
             let read = self.read(name).await?;
-            let mut line = Line {
+            let mut line = LockLine {
                 slots: request.slots,
                 defined: true,
                 on_change: request.on_change.clone(),
@@ -176,21 +176,21 @@ impl Locks {
                 self.clock.now(),
             );
             let transaction = self.transaction(name, &read, &line, &settled);
-            if self.store.commit(transaction).await?.is_committed() {
-                return Ok(());
-            }
-        }
+            Ok(Swap::Write(transaction, ()))
+        })
+        .await
     }
 
     /// Returns one lock with its live holders and waiters.
     pub async fn show(&self, name: &LockName) -> Result<LockStatus, ServiceError> {
         let read = self.read(name).await?;
-        match read.entry.is_some() {
-            true => Ok(status(name, &read)),
-            false => Err(ServiceError::NotFound {
+        if read.entry.is_some() {
+            Ok(status(name, &read))
+        } else {
+            Err(ServiceError::NotFound {
                 what: format!("lock `{name}`"),
                 hint: Some("list the locks with `bunraku lock list`".to_owned()),
-            }),
+            })
         }
     }
 
@@ -225,10 +225,10 @@ impl Locks {
         Ok(all)
     }
 
-    async fn read(&self, name: &LockName) -> Result<Read, ServiceError> {
+    async fn read(&self, name: &LockName) -> Result<LockSnapshot, ServiceError> {
         let key = keys::lock_line(name);
-        let mut read = Read {
-            line: Line::default(),
+        let mut read = LockSnapshot {
+            line: LockLine::default(),
             entry: None,
             sessions: HashSet::new(),
         };
@@ -248,9 +248,9 @@ impl Locks {
     fn transaction(
         &self,
         name: &LockName,
-        read: &Read,
-        line: &Line,
-        settled: &Settled,
+        read: &LockSnapshot,
+        line: &LockLine,
+        settled: &LineUpdate,
     ) -> Transaction {
         let mut transaction =
             Transaction::new().when_unchanged(&keys::lock_line(name), read.entry.as_ref());
@@ -289,7 +289,7 @@ impl Locks {
     async fn let_go(&self, lease: LeaseId) {
         // If this fails, the lease expires on its own.
         if let Err(error) = self.store.lease_revoke(lease).await {
-            tracing::debug!(error = %error, "a lease was not given back");
+            tracing::debug!(error = %error, "cannot revoke a lease");
         }
     }
 }
@@ -300,7 +300,7 @@ fn session_key(name: &LockName, holder: &Holder) -> String {
 
 /// Returns the holder with this token, if it is this caller and its lease is alive.
 fn held<'a>(
-    read: &'a Read,
+    read: &'a LockSnapshot,
     name: &LockName,
     owner: &str,
     token: u64,
@@ -315,12 +315,12 @@ fn held<'a>(
 
 fn lost(name: &LockName, token: u64) -> ServiceError {
     ServiceError::conflict(
-        format!("token {token} does not hold `{name}`: its lease ended, or it was released"),
-        format!("see who has it with `bunraku lock show {name}`"),
+        format!("token {token} does not hold `{name}`: its lease expired, or it was released"),
+        format!("see who holds it with `bunraku lock show {name}`"),
     )
 }
 
-fn status(name: &LockName, read: &Read) -> LockStatus {
+fn status(name: &LockName, read: &LockSnapshot) -> LockStatus {
     let living = |holders: &[Holder]| {
         let living = holders
             .iter()
@@ -339,10 +339,11 @@ fn status(name: &LockName, read: &Read) -> LockStatus {
 /// Checks the duration of a lease.
 fn lease_of(seconds: u64) -> Result<Duration, ServiceError> {
     let ttl = Duration::from_secs(seconds);
-    match crate::once::LEASES.contains(&ttl) {
-        true => Ok(ttl),
-        false => Err(ServiceError::invalid(
+    if crate::once::LEASES.contains(&ttl) {
+        Ok(ttl)
+    } else {
+        Err(ServiceError::invalid(
             "lease_seconds must be between one second and a day",
-        )),
+        ))
     }
 }

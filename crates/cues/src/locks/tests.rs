@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bunraku_model::TriggerName;
-use bunraku_store::testing::{MeddledStore, MemoryStore};
+use bunraku_store::testing::{InterferingStore, MemoryStore};
 use bunraku_wire::api::locks::{AcquireLock, LockReply};
 
 use super::*;
@@ -67,7 +67,7 @@ async fn one_who_dies_at_the_moment_of_its_turn_never_holds_it() {
     let waiting = locks(&store).show(&name()).await.expect("shown").waiters;
     let lease = locks(&store).lease(&name(), &waiting[0]).await;
     let (lease, below) = (lease.expect("read").expect("a lease"), store.clone());
-    let meddled = Arc::new(MeddledStore::new(store.clone(), async move {
+    let meddled = Arc::new(InterferingStore::new(store.clone(), async move {
         below.lease_revoke(lease).await.expect("its lease ends");
     }));
     let shared: SharedStore = meddled.clone();
@@ -95,7 +95,7 @@ async fn end_of_lease(store: &SharedStore) {
 }
 
 #[tokio::test]
-async fn a_token_is_its_owners_and_ends_with_its_lease_also_when_nobody_waits() {
+async fn a_token_belongs_to_its_owner_and_ends_with_its_lease_even_without_waiters() {
     let store: SharedStore = Arc::new(MemoryStore::new());
     let LockReply::Held { token, .. } = acquire(&store, "a").await else {
         panic!("it is free")
@@ -121,7 +121,7 @@ async fn a_token_is_its_owners_and_ends_with_its_lease_also_when_nobody_waits() 
 }
 
 #[tokio::test]
-async fn a_lock_that_nobody_can_hold_is_refused() {
+async fn a_lock_without_possible_holders_is_refused() {
     let store: SharedStore = Arc::new(MemoryStore::new());
     let none = DefineLock {
         slots: 0,
@@ -162,7 +162,7 @@ async fn a_line_has_an_end() {
     let store: SharedStore = Arc::new(MemoryStore::new());
     acquire(&store, "a").await;
     let key = keys::lock_line(&name());
-    let read = document::read::<Line>(&*store, &key).await;
+    let read = document::read::<LockLine>(&*store, &key).await;
     let mut line = read.expect("read").expect("a line").document;
     let living: Vec<Holder> = (0..LONGEST_LINE)
         .map(|number| Holder {

@@ -8,21 +8,19 @@
 use std::time::Duration;
 
 use bunraku_model::LockName;
-use bunraku_store::{LeaseId, StoreError, WatchStart, WatchStream};
+use bunraku_store::{LeaseId, StoreError, Swap, WatchStart, WatchStream, compare_and_swap};
 use bunraku_wire::api::locks::{AcquireLock, Holder, LockReply};
 use futures::StreamExt;
 use tokio::time::Instant;
 
-use super::line::{Line, Place};
-use super::{LONGEST_LINE, Locks, Read, lease_of, session_key};
+use super::line::{LinePlace, LockLine};
+use super::{LONGEST_LINE, LockSnapshot, Locks, lease_of, session_key};
 use bunraku_control::document;
 use bunraku_control::{ServiceError, keys};
 
 /// The result of one check of the line.
-enum Look {
+enum LineCheck {
     Reply(LockReply),
-    /// The line changed in the meantime: check again.
-    Again,
     /// In line: wait for a change.
     Wait(LockReply),
 }
@@ -87,18 +85,19 @@ impl Locks {
             let mut changes = self.store.watch(&prefix, WatchStart::Now).await?;
             loop {
                 match self.look(caller).await? {
-                    Look::Reply(reply) => return Ok(reply),
-                    Look::Again => continue,
-                    Look::Wait(reply) if Instant::now() >= deadline => return Ok(reply),
-                    Look::Wait(_) => {}
+                    LineCheck::Reply(reply) => return Ok(reply),
+                    LineCheck::Wait(reply) if Instant::now() >= deadline => return Ok(reply),
+                    LineCheck::Wait(_) => {}
                 }
                 let woken = tokio::select! {
                     woken = next_change(&mut changes) => woken?,
                     () = tokio::time::sleep_until(deadline) => true,
-                    _ = alive.tick() => match self.keep_alive(caller.lease).await? {
-                        true => true,
-                        false => return Err(out_of_line(caller.name)),
-                    },
+                    _ = alive.tick() => {
+                        if !self.keep_alive(caller.lease).await? {
+                            return Err(out_of_line(caller.name));
+                        }
+                        true
+                    }
                 };
                 if !woken {
                     break;
@@ -107,16 +106,20 @@ impl Locks {
         }
     }
 
-    async fn look(&self, caller: &Caller<'_>) -> Result<Look, ServiceError> {
+    async fn look(&self, caller: &Caller<'_>) -> Result<LineCheck, ServiceError> {
+        compare_and_swap(&*self.store, |_| self.decide(caller)).await
+    }
+
+    async fn decide(&self, caller: &Caller<'_>) -> Result<Swap<LineCheck>, ServiceError> {
         let read = self.read(caller.name).await?;
         let before = read.line.place(&caller.wish.owner, &caller.wish.session);
         let own_key = session_key(caller.name, &caller.wish);
         let lives = read.sessions.contains(&own_key);
-        if let (Place::Holds { token }, true) = (before, lives) {
-            return Ok(Look::Reply(LockReply::Held {
+        if let (LinePlace::Holds { token }, true) = (before, lives) {
+            return Ok(Swap::Done(LineCheck::Reply(LockReply::Held {
                 token,
                 taken: false,
-            }));
+            })));
         }
         let mut line = read.line.clone();
         adopt_slots(&mut line, caller)?;
@@ -128,21 +131,21 @@ impl Locks {
             line.holders.retain(|holder| !same(holder));
             line.waiters.retain(|holder| !same(holder));
         }
-        let joins = line.place(&caller.wish.owner, &caller.wish.session) == Place::Nowhere;
+        let joins = line.place(&caller.wish.owner, &caller.wish.session) == LinePlace::Nowhere;
         if joins {
             line.join(caller.wish.clone());
         }
-        self.settle(caller, &read, line, joins).await
+        self.settle(caller, &read, line, joins)
     }
 
     /// Writes only this caller's own changes: joining the line, or moving up.
-    async fn settle(
+    fn settle(
         &self,
         caller: &Caller<'_>,
-        read: &Read,
-        mut line: Line,
+        read: &LockSnapshot,
+        mut line: LockLine,
         joins: bool,
-    ) -> Result<Look, ServiceError> {
+    ) -> Result<Swap<LineCheck>, ServiceError> {
         let own_key = session_key(caller.name, &caller.wish);
         let mut settled = line.settle(
             |holder| {
@@ -156,49 +159,44 @@ impl Locks {
             .retain(|holder| !joins || session_key(caller.name, holder) != own_key);
         let place = line.place(&caller.wish.owner, &caller.wish.session);
         let reply = match place {
-            Place::Holds { token } => LockReply::Held { token, taken: true },
-            Place::Waits { ahead } => LockReply::Waiting {
+            LinePlace::Holds { token } => LockReply::Held { token, taken: true },
+            LinePlace::Waits { ahead } => LockReply::Waiting {
                 ahead,
                 holders: line.holders.clone(),
             },
-            Place::Nowhere => return Ok(Look::Again),
+            LinePlace::Nowhere => return Err(out_of_line(caller.name)),
         };
         let waits = matches!(reply, LockReply::Waiting { .. });
         if waits && joins && caller.request.only_now {
-            return Ok(Look::Reply(LockReply::Taken {
+            return Ok(Swap::Done(LineCheck::Reply(LockReply::Taken {
                 holders: line.holders,
-            }));
+            })));
         }
         if waits && joins && line.waiters.len() > LONGEST_LINE {
-            let message = format!("{LONGEST_LINE} wait for `{}` already", caller.name);
+            let message = format!("{LONGEST_LINE} are already waiting for `{}`", caller.name);
             return Err(ServiceError::Busy { message });
         }
         if waits && !joins {
-            return Ok(Look::Wait(reply));
+            return Ok(Swap::Done(LineCheck::Wait(reply)));
         }
         let mut transaction = self.transaction(caller.name, read, &line, &settled);
         if joins {
             let session = document::encode(&serde_json::json!({}));
             transaction = transaction.put_with_lease(own_key, session, caller.lease);
         }
-        match self.store.commit(transaction).await {
-            Ok(outcome) if outcome.is_committed() && waits => Ok(Look::Wait(reply)),
-            Ok(outcome) if outcome.is_committed() => Ok(Look::Reply(reply)),
-            Ok(_) => Ok(Look::Again),
-            // The line shows whether it was written.
-            Err(StoreError::OutcomeUnknown(source)) => {
-                tracing::warn!(lock = %caller.name, error = %source, "looking at the line again");
-                Ok(Look::Again)
-            }
-            Err(error) => Err(error.into()),
-        }
+        let look = if waits {
+            LineCheck::Wait(reply)
+        } else {
+            LineCheck::Reply(reply)
+        };
+        Ok(Swap::Write(transaction, look))
     }
 }
 
 fn out_of_line(name: &LockName) -> ServiceError {
     ServiceError::conflict(
-        format!("the place in line for `{name}` is gone: its lease ended"),
-        "get in line again",
+        format!("no longer in the queue for `{name}`: the lease expired"),
+        "request the lock again",
     )
 }
 
@@ -212,19 +210,17 @@ async fn next_change(changes: &mut WatchStream) -> Result<bool, ServiceError> {
 }
 
 /// Sets the number of slots of a lock that nobody defined: its first caller chooses it.
-fn adopt_slots(line: &mut Line, caller: &Caller<'_>) -> Result<(), ServiceError> {
+fn adopt_slots(line: &mut LockLine, caller: &Caller<'_>) -> Result<(), ServiceError> {
     let Some(slots) = caller.request.slots.filter(|slots| *slots != line.slots) else {
         return Ok(());
     };
     if slots == 0 {
-        return Err(ServiceError::invalid(
-            "a lock that nobody can hold is of no use",
-        ));
+        return Err(ServiceError::invalid("a lock needs at least one slot"));
     }
     if line.defined || !line.holders.is_empty() || !line.waiters.is_empty() {
         return Err(ServiceError::conflict(
             format!("`{}` has {} slots, not {slots}", caller.name, line.slots),
-            "leave `--slots` out, or have an operator define it",
+            "omit `--slots`, or ask an operator to define the lock",
         ));
     }
     line.slots = slots;
@@ -234,10 +230,11 @@ fn adopt_slots(line: &mut Line, caller: &Caller<'_>) -> Result<(), ServiceError>
 /// Checks a session, which becomes part of a key.
 fn check_session(session: &str) -> Result<(), ServiceError> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
-    match !session.is_empty() && session.len() <= 100 && session.bytes().all(allowed) {
-        true => Ok(()),
-        false => Err(ServiceError::invalid(
-            "a session is up to 100 of A-Z, a-z, 0-9, `.`, `-` and `_`",
-        )),
+    if !session.is_empty() && session.len() <= 100 && session.bytes().all(allowed) {
+        Ok(())
+    } else {
+        Err(ServiceError::invalid(
+            "a session must be 1 to 100 characters from A-Z, a-z, 0-9, `.`, `-` and `_`",
+        ))
     }
 }

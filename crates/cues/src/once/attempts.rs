@@ -4,18 +4,19 @@
 //! Requests after the end of the lease are refused, even if another caller holds
 //! the claim by then.
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use bunraku_model::AppName;
-use bunraku_store::{LeaseId, StoreError, Transaction, WatchStart};
+use bunraku_store::{LeaseId, StoreError, Swap, Transaction, WatchStart, compare_and_swap, settle};
 use bunraku_wire::api::once::{
-    Attempt, AttemptOutcome, ClaimOnce, ClaimReply, FinishClaim, KeepClaim, OnceStanding,
+    AttemptOutcome, ClaimOnce, ClaimReply, FinishClaim, KeepClaim, OnceAttempt, OnceStatus,
 };
 use futures::StreamExt;
 
 use super::definition::Definition;
 use super::record::Claim;
-use super::{Asker, LEASES, Once, Read};
+use super::{LEASES, Once, OnceCaller, RecordSnapshot};
 use bunraku_control::document;
 use bunraku_control::{ServiceError, keys};
 
@@ -27,7 +28,7 @@ impl Once {
     pub async fn claim(
         &self,
         app: &AppName,
-        asker: Asker<'_>,
+        asker: OnceCaller<'_>,
         request: &ClaimOnce,
     ) -> Result<ClaimReply, ServiceError> {
         let ttl = Duration::from_secs(request.lease_seconds);
@@ -37,10 +38,10 @@ impl Once {
             ));
         }
         // Granted only when needed: most callers find that there is nothing to do.
-        let mut lease = None;
-        let outcome = self.claim_with(app, asker, request, ttl, &mut lease).await;
-        if let (Some(lease), false) = (lease, granted(&outcome)) {
-            self.let_go(lease).await;
+        let lease = OnceLock::new();
+        let outcome = self.claim_with(app, asker, request, ttl, &lease).await;
+        if let (Some(lease), false) = (lease.get(), granted(&outcome)) {
+            self.let_go(*lease).await;
         }
         outcome
     }
@@ -48,51 +49,48 @@ impl Once {
     async fn claim_with(
         &self,
         app: &AppName,
-        asker: Asker<'_>,
+        asker: OnceCaller<'_>,
         request: &ClaimOnce,
         ttl: Duration,
-        lease: &mut Option<LeaseId>,
+        lease: &OnceLock<LeaseId>,
     ) -> Result<ClaimReply, ServiceError> {
-        loop {
+        compare_and_swap(&*self.store, |_| async move {
             let read = self.read(app).await?;
             if let Some(attempt) = own_running(&read, asker, request) {
-                return grant(&read, attempt);
+                return grant(&read, attempt).map(Swap::Done);
             }
             let queried = self.queried(&read.record).await?;
             match read.record.standing(asker, request.retry, &queried) {
-                OnceStanding::Ready => {}
-                standing => return Ok(ClaimReply::Refused { standing }),
+                OnceStatus::Ready => {}
+                standing => return Ok(Swap::Done(ClaimReply::Refused { standing })),
             }
-            let lease = match *lease {
-                Some(lease) => lease,
-                None => *lease.insert(self.store.lease_grant(ttl).await?),
+            let lease = match lease.get() {
+                Some(lease) => *lease,
+                None => {
+                    let granted = self.store.lease_grant(ttl).await?;
+                    *lease.get_or_init(|| granted)
+                }
             };
-            let attempt = Attempt {
+            let attempt = OnceAttempt {
                 token: read.record.state.last_token + 1,
                 claim: request.claim,
                 by: asker.name.to_string(),
                 started: self.clock.now(),
                 outcome: AttemptOutcome::Running,
             };
-            match self.write_claim(app, &read, &attempt, lease).await {
-                Ok(true) => return grant(&read, attempt),
-                Ok(false) => {}
-                // The next read shows whether it was written.
-                Err(ServiceError::Store(StoreError::OutcomeUnknown(source))) => {
-                    tracing::warn!(%app, error = %source, "looking whether a claim was written");
-                }
-                Err(error) => return Err(error),
-            }
-        }
+            let transaction = self.write_claim(app, &read, &attempt, lease);
+            Ok(Swap::Write(transaction, grant(&read, attempt)?))
+        })
+        .await
     }
 
-    async fn write_claim(
+    fn write_claim(
         &self,
         app: &AppName,
-        read: &Read,
-        attempt: &Attempt,
+        read: &RecordSnapshot,
+        attempt: &OnceAttempt,
         lease: LeaseId,
-    ) -> Result<bool, ServiceError> {
+    ) -> Transaction {
         let mut next = read
             .record
             .state
@@ -106,10 +104,9 @@ impl Once {
             .unchanged(app, read)
             .put(keys::once_state(app), document::encode(&next))
             .put_with_lease(keys::once_claim(app), document::encode(&claim), lease);
-        let transaction = old.into_iter().fold(transaction, |transaction, token| {
+        old.into_iter().fold(transaction, |transaction, token| {
             transaction.delete(keys::once_log(app, token))
-        });
-        Ok(self.store.commit(transaction).await?.is_committed())
+        })
     }
 
     /// Keeps the claim alive, and stores the end of the log so far.
@@ -117,7 +114,7 @@ impl Once {
         &self,
         app: &AppName,
         token: u64,
-        asker: Asker<'_>,
+        asker: OnceCaller<'_>,
         request: &KeepClaim,
     ) -> Result<(), ServiceError> {
         let (read, lease) = self.claimed(app, token, asker).await?;
@@ -132,7 +129,7 @@ impl Once {
         let transaction = Transaction::new()
             .when_unchanged(&keys::once_claim(app), read.claim.as_ref())
             .put(keys::once_log(app, token), document::encode(&tail(log)));
-        if self.store.commit(transaction).await?.is_committed() {
+        if settle(&*self.store, transaction).await?.is_committed() {
             Ok(())
         } else {
             Err(lease_ended(app, token))
@@ -144,15 +141,15 @@ impl Once {
         &self,
         app: &AppName,
         token: u64,
-        asker: Asker<'_>,
+        asker: OnceCaller<'_>,
         request: &FinishClaim,
     ) -> Result<(), ServiceError> {
-        loop {
+        let lease = compare_and_swap(&*self.store, |_| async {
             let (read, lease) = match self.claimed(app, token, asker).await {
                 Ok(claimed) => claimed,
                 Err(refused) => {
                     return if self.finished_so(app, token, asker, request).await? {
-                        Ok(())
+                        Ok(Swap::Done(None))
                     } else {
                         Err(refused)
                     };
@@ -175,11 +172,12 @@ impl Once {
                     document::encode(&tail(&request.log)),
                 )
                 .delete(keys::once_claim(app));
-            if self.store.commit(transaction).await?.is_committed() {
-                self.let_go(lease).await;
-                return Ok(());
-            }
+            Ok(Swap::Write(transaction, Some(lease)))
+        });
+        if let Some(lease) = lease.await? {
+            self.let_go(lease).await;
         }
+        Ok(())
     }
 
     /// Returns whether the same outcome was recorded before, and only the reply was lost.
@@ -187,7 +185,7 @@ impl Once {
         &self,
         app: &AppName,
         token: u64,
-        asker: Asker<'_>,
+        asker: OnceCaller<'_>,
         request: &FinishClaim,
     ) -> Result<bool, ServiceError> {
         let last = self.read(app).await?.record.last();
@@ -208,7 +206,7 @@ impl Once {
         app: &AppName,
         token: u64,
         most: Duration,
-    ) -> Result<Attempt, ServiceError> {
+    ) -> Result<OnceAttempt, ServiceError> {
         let ended = async {
             loop {
                 // The watch is open before the read, so an end in between wakes it.
@@ -231,7 +229,7 @@ impl Once {
         }
     }
 
-    async fn attempt(&self, app: &AppName, token: u64) -> Result<Attempt, ServiceError> {
+    async fn attempt(&self, app: &AppName, token: u64) -> Result<OnceAttempt, ServiceError> {
         use bunraku_wire::api::once::OnceEvent;
         let record = self.read(app).await?.record;
         let earlier = record.state.history.iter().filter_map(|event| match event {
@@ -254,8 +252,8 @@ impl Once {
         &self,
         app: &AppName,
         token: u64,
-        asker: Asker<'_>,
-    ) -> Result<(Read, LeaseId), ServiceError> {
+        asker: OnceCaller<'_>,
+    ) -> Result<(RecordSnapshot, LeaseId), ServiceError> {
         let read = self.read(app).await?;
         let lease = read.claim.as_ref().and_then(|entry| entry.lease);
         match (&read.record.claim, lease) {
@@ -271,7 +269,7 @@ impl Once {
     async fn let_go(&self, lease: LeaseId) {
         // If this fails, the lease expires on its own.
         if let Err(error) = self.store.lease_revoke(lease).await {
-            tracing::debug!(error = %error, "a lease was not given back");
+            tracing::debug!(error = %error, "cannot revoke a lease");
         }
     }
 }
@@ -282,7 +280,11 @@ fn granted(outcome: &Result<ClaimReply, ServiceError>) -> bool {
 
 /// Returns the running attempt of this claim, if the reply to it was lost: it is
 /// running under the caller's name.
-fn own_running(read: &Read, asker: Asker<'_>, request: &ClaimOnce) -> Option<Attempt> {
+fn own_running(
+    read: &RecordSnapshot,
+    asker: OnceCaller<'_>,
+    request: &ClaimOnce,
+) -> Option<OnceAttempt> {
     read.record.last().filter(|attempt| {
         attempt.outcome == AttemptOutcome::Running
             && attempt.claim == request.claim
@@ -290,7 +292,7 @@ fn own_running(read: &Read, asker: Asker<'_>, request: &ClaimOnce) -> Option<Att
     })
 }
 
-fn grant(read: &Read, attempt: Attempt) -> Result<ClaimReply, ServiceError> {
+fn grant(read: &RecordSnapshot, attempt: OnceAttempt) -> Result<ClaimReply, ServiceError> {
     let parts = &read.record.parts;
     let document = parts
         .definition
@@ -308,8 +310,8 @@ fn grant(read: &Read, attempt: Attempt) -> Result<ClaimReply, ServiceError> {
 
 fn lease_ended(app: &AppName, token: u64) -> ServiceError {
     ServiceError::conflict(
-        format!("claim {token} on `{app}` is not yours any more: its lease ended"),
-        format!("see what became of it with `bunraku once show {app}`"),
+        format!("claim {token} on `{app}` is no longer yours: its lease expired"),
+        format!("see its state with `bunraku once show {app}`"),
     )
 }
 

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use bunraku_model::NodeName;
-use bunraku_wire::api::once::Work;
+use bunraku_wire::api::once::OnceAction;
 use serde_json::{Map, Value};
 
 use super::sites::Sites;
@@ -50,7 +50,7 @@ pub(crate) enum Expected {
 pub(crate) struct Definition {
     /// The JSON, with `sites` as site → hosts, whatever their original place and form.
     pub document: Map<String, Value>,
-    pub work: Work,
+    pub work: OnceAction,
     pub retry: Retry,
     pub expected: Expected,
     /// The only hosts that may run it; empty means any host.
@@ -137,25 +137,25 @@ fn datacentre(fragment: &Map<String, Value>) -> Option<&str> {
         .as_str()
 }
 
-fn work(document: &Map<String, Value>) -> Result<Work, DefinitionError> {
+fn work(document: &Map<String, Value>) -> Result<OnceAction, DefinitionError> {
     match (document.get("command"), document.get("states")) {
-        (Some(_), Some(_)) => Err(wrong("states", "stands beside `command`; give one of them")),
+        (Some(_), Some(_)) => Err(wrong("states", "excludes `command`; set one of them")),
         (Some(Value::String(text)), None) if !text.trim().is_empty() => {
-            Ok(Work::Shell(text.clone()))
+            Ok(OnceAction::Shell(text.clone()))
         }
         (Some(command @ Value::Array(_)), None) => {
             let words = texts(Some(command), "command")?;
             match words.first() {
-                Some(program) if !program.is_empty() => Ok(Work::Command(words)),
-                _ => Err(wrong("command", "names no program")),
+                Some(program) if !program.is_empty() => Ok(OnceAction::Command(words)),
+                _ => Err(wrong("command", "has no program")),
             }
         }
-        (Some(_), None) => Err(wrong("command", "must be a text or a list of texts")),
+        (Some(_), None) => Err(wrong("command", "must be a string or a list of strings")),
         (None, Some(Value::String(path))) if path.starts_with('/') => {
-            Ok(Work::States(path.clone()))
+            Ok(OnceAction::States(path.clone()))
         }
         (None, Some(_)) => Err(wrong("states", "must be the absolute path of a state file")),
-        (None, None) => Err(wrong("command", "is missing: it says what an init does")),
+        (None, None) => Err(wrong("command", "is missing: it defines what an init runs")),
     }
 }
 
@@ -178,11 +178,11 @@ fn expected(value: Option<&Value>) -> Result<Expected, DefinitionError> {
         Some(Value::Number(number)) => number
             .as_u64()
             .map(Expected::Number)
-            .ok_or_else(|| wrong(place, "must be a whole number, not below zero")),
+            .ok_or_else(|| wrong(place, "must be a non-negative integer")),
         Some(list @ Value::Array(_)) => Ok(Expected::Hosts(names(Some(list), place)?)),
         Some(Value::Object(object)) => match (object.get("query"), object.len()) {
             (Some(Value::String(query)), 1) => Ok(Expected::Query(query.clone())),
-            _ => Err(wrong(place, "takes `{\"query\": \"…\"}` and nothing else")),
+            _ => Err(wrong(place, "must be `{\"query\": \"…\"}`")),
         },
         Some(_) => Err(wrong(place, "must be a number, a list of hosts or a query")),
     }
@@ -204,7 +204,7 @@ fn check_instance(document: &Map<String, Value>) -> Result<(), DefinitionError> 
             match repository.get(key) {
                 Some(Value::String(text)) if !text.is_empty() => {}
                 None if key == "commitish" => {}
-                _ => return Err(wrong(format!("{place}.{key}"), "must be a text")),
+                _ => return Err(wrong(format!("{place}.{key}"), "must be a string")),
             }
         }
     }
@@ -227,7 +227,7 @@ fn is_object(value: Option<&Value>, place: &str) -> Result<(), DefinitionError> 
 }
 
 fn texts(value: Option<&Value>, place: &str) -> Result<Vec<String>, DefinitionError> {
-    let refuse = || wrong(place, "must be a list of texts");
+    let refuse = || wrong(place, "must be a list of strings");
     match value {
         None => Ok(Vec::new()),
         Some(Value::Array(items)) => items
@@ -241,7 +241,9 @@ fn texts(value: Option<&Value>, place: &str) -> Result<Vec<String>, DefinitionEr
 fn names(value: Option<&Value>, place: &str) -> Result<Vec<NodeName>, DefinitionError> {
     texts(value, place)?
         .into_iter()
-        .map(|text| NodeName::new(text).map_err(|error| wrong(place, format!("is wrong: {error}"))))
+        .map(|text| {
+            NodeName::new(text).map_err(|error| wrong(place, format!("is invalid: {error}")))
+        })
         .collect()
 }
 
@@ -283,23 +285,23 @@ mod tests {
     }
 
     #[test]
-    fn slips_are_told_with_their_place() {
+    fn mistakes_are_reported_with_their_location() {
         for (definition, told) in [
             (
                 json!({}),
-                "the definition's `command` is missing: it says what an init does",
+                "the definition's `command` is missing: it defines what an init runs",
             ),
             (
                 json!({"command": []}),
-                "the definition's `command` names no program",
+                "the definition's `command` has no program",
             ),
             (
                 json!({"command": 1}),
-                "the definition's `command` must be a text or a list of texts",
+                "the definition's `command` must be a string or a list of strings",
             ),
             (
                 json!({"command": "x", "states": "/a.sls"}),
-                "the definition's `states` stands beside `command`; give one of them",
+                "the definition's `states` excludes `command`; set one of them",
             ),
             (
                 json!({"states": "a.sls"}),
@@ -315,19 +317,19 @@ mod tests {
             ),
             (
                 json!({"command": "x", "expected_hosts": -1}),
-                "the definition's `expected_hosts` must be a whole number, not below zero",
+                "the definition's `expected_hosts` must be a non-negative integer",
             ),
             (
                 json!({"command": "x", "expected_hosts": {"q": 1}}),
-                "the definition's `expected_hosts` takes `{\"query\": \"…\"}` and nothing else",
+                "the definition's `expected_hosts` must be `{\"query\": \"…\"}`",
             ),
             (
                 json!({"command": "x", "sites": {"a": ["h"], "b": ["h"]}}),
-                "the definition's `sites` puts `h` into both `a` and `b`",
+                "the definition's `sites` has `h` in both `a` and `b`",
             ),
             (
                 json!({"command": "x", "instance": {"source": {"commitish": "main"}}}),
-                "the definition's `instance.source.url` must be a text",
+                "the definition's `instance.source.url` must be a string",
             ),
             (
                 json!({"command": "x", "deploy_dir": "srv"}),
@@ -335,7 +337,7 @@ mod tests {
             ),
             (
                 json!({"command": "x", "services": "a"}),
-                "the definition's `services` must be a list of texts",
+                "the definition's `services` must be a list of strings",
             ),
         ] {
             assert_eq!(

@@ -21,9 +21,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bunraku_model::{AppName, NodeName, Role};
-use bunraku_store::{KeyValue, Range, SharedStore, Transaction, limits};
+use bunraku_store::{KeyValue, Range, SharedStore, Swap, Transaction, compare_and_swap, limits};
 use bunraku_wire::api::once::{
-    DefineOnce, OnceReport, OnceStanding, OnceSummary, ResetOnce, StatOnce,
+    DefineOnce, OnceReport, OnceStatus, OnceSummary, ResetOnce, StatOnce,
 };
 use serde_json::{Map, Value};
 
@@ -32,8 +32,8 @@ use bunraku_control::document::{self, Decision};
 use bunraku_control::find_nodes::check_node_query;
 use bunraku_control::{FindNodes, ServiceError, keys};
 use definition::{Definition, Expected};
-pub use record::Asker;
-use record::{Claim, Defined, Parts, Record, State};
+pub use record::OnceCaller;
+use record::{AuthoredDefinition, Claim, Parts, Record, State};
 
 /// The size limit of a node's fragment, in bytes of JSON.
 const FRAGMENT_LIMIT: usize = 64 * 1024;
@@ -51,7 +51,7 @@ pub struct Once {
 }
 
 /// A record and the entries that it was read from.
-struct Read {
+struct RecordSnapshot {
     record: Record,
     parts: Option<KeyValue>,
     state: Option<KeyValue>,
@@ -78,15 +78,15 @@ impl Once {
     pub async fn standing(
         &self,
         app: &AppName,
-        asker: Asker<'_>,
+        asker: OnceCaller<'_>,
         request: &StatOnce,
-    ) -> Result<OnceStanding, ServiceError> {
+    ) -> Result<OnceStatus, ServiceError> {
         let mut read = self.read(app).await?;
         if let Some(document) = &request.definition {
             match self.defined(read.record.parts.definition.as_ref(), document, asker)? {
                 Ok(defined) => read.record.parts.definition = Some(defined),
                 Err(why) => {
-                    return Ok(OnceStanding::NotReady {
+                    return Ok(OnceStatus::NotReady {
                         missing: vec![why],
                         failed: None,
                     });
@@ -101,7 +101,7 @@ impl Once {
     pub async fn define(
         &self,
         app: &AppName,
-        asker: Asker<'_>,
+        asker: OnceCaller<'_>,
         request: &DefineOnce,
     ) -> Result<(), ServiceError> {
         self.update_parts(app, |parts| {
@@ -110,7 +110,7 @@ impl Once {
                 Err(why) => {
                     return Err(ServiceError::Forbidden {
                         message: format!("`{app}` needs {why}"),
-                        hint: Some("an operator may replace it".to_owned()),
+                        hint: Some("ask an operator to replace it".to_owned()),
                     });
                 }
             }
@@ -123,15 +123,15 @@ impl Once {
     /// caller may not write it.
     fn defined(
         &self,
-        current: Option<&Defined>,
+        current: Option<&AuthoredDefinition>,
         document: &Map<String, Value>,
-        asker: Asker<'_>,
-    ) -> Result<Result<Defined, String>, ServiceError> {
+        asker: OnceCaller<'_>,
+    ) -> Result<Result<AuthoredDefinition, String>, ServiceError> {
         let parsed = Definition::parse(document.clone())
             .map_err(|error| ServiceError::invalid(error.to_string()))?;
         if matches!(parsed.expected, Expected::Query(_)) && self.find_nodes.is_none() {
             return Err(ServiceError::invalid(
-                "this server answers no queries: give `expected_hosts` as a number or a list",
+                "this server does not answer queries: set `expected_hosts` to a number or a list",
             ));
         }
         if let Expected::Query(query) = &parsed.expected {
@@ -139,7 +139,7 @@ impl Once {
             if asker.role == Role::Node {
                 return Err(ServiceError::Forbidden {
                     message: "a node may not expect hosts by a query".to_owned(),
-                    hint: Some("an operator may define it: `bunraku once define`".to_owned()),
+                    hint: Some("ask an operator to define it (`bunraku once define`)".to_owned()),
                 });
             }
             check_node_query(query)?;
@@ -147,9 +147,9 @@ impl Once {
         match current {
             Some(current) if current.document == parsed.document => Ok(Ok(current.clone())),
             Some(current) if asker.role == Role::Node && current.by != *asker.name => Ok(Err(
-                format!("another name: its definition is by `{}`", current.by),
+                format!("another name: `{}` has already defined it", current.by),
             )),
-            _ => Ok(Ok(Defined {
+            _ => Ok(Ok(AuthoredDefinition {
                 document: parsed.document,
                 by: asker.name.clone(),
                 role: asker.role,
@@ -193,7 +193,7 @@ impl Once {
     async fn update_parts(
         &self,
         app: &AppName,
-        mut change: impl FnMut(&mut Parts) -> Result<(), ServiceError>,
+        change: impl Fn(&mut Parts) -> Result<(), ServiceError>,
     ) -> Result<(), ServiceError> {
         document::update(
             &*self.store,
@@ -210,7 +210,7 @@ impl Once {
                         what: format!("the definition of `{app}` with all fragments"),
                         size: size as u64,
                         limit: limits::MAX_VALUE_BYTES as u64,
-                        hint: Some("keep what is large elsewhere and give its address".to_owned()),
+                        hint: Some("store large data elsewhere and refer to it".to_owned()),
                     });
                 }
                 Ok(Decision::Write(parts))
@@ -230,12 +230,12 @@ impl Once {
         if request.reason.trim().is_empty() {
             return Err(ServiceError::invalid("a reset needs a reason"));
         }
-        loop {
+        compare_and_swap(&*self.store, |_| async {
             let read = self.known(app).await?;
             if read.record.claim.is_some() {
                 return Err(ServiceError::conflict(
-                    format!("`{app}` is being done right now"),
-                    "wait for its end, or end it where it runs",
+                    format!("`{app}` is running"),
+                    "wait until it ends, or stop it where it runs",
                 ));
             }
             let record = &read.record;
@@ -250,15 +250,15 @@ impl Once {
             let transaction = old.into_iter().fold(transaction, |transaction, token| {
                 transaction.delete(keys::once_log(app, token))
             });
-            if self.store.commit(transaction).await?.is_committed() {
-                tracing::info!(%app, by, reason = request.reason, "reset: it may be done again");
-                return Ok(());
-            }
-        }
+            Ok(Swap::Write(transaction, ()))
+        })
+        .await?;
+        tracing::info!(%app, by, reason = request.reason, "once task reset");
+        Ok(())
     }
 
     /// Returns all tasks, by name.
-    pub async fn list(&self, asker: Asker<'_>) -> Result<Vec<OnceSummary>, ServiceError> {
+    pub async fn list(&self, asker: OnceCaller<'_>) -> Result<Vec<OnceSummary>, ServiceError> {
         let mut reads: BTreeMap<AppName, Vec<KeyValue>> = BTreeMap::new();
         for entry in document::read_all(&*self.store, keys::ONCE).await? {
             if let Some(app) = keys::parse_once_key(&entry.key) {
@@ -267,14 +267,18 @@ impl Once {
         }
         let mut summaries = Vec::with_capacity(reads.len());
         for (app, entries) in reads {
-            let read = Read::of(&app, entries)?;
+            let read = RecordSnapshot::of(&app, entries)?;
             summaries.push(self.summary(&app, &read.record, asker).await?);
         }
         Ok(summaries)
     }
 
     /// Returns one task, with its history and the end of its newest log.
-    pub async fn show(&self, app: &AppName, asker: Asker<'_>) -> Result<OnceReport, ServiceError> {
+    pub async fn show(
+        &self,
+        app: &AppName,
+        asker: OnceCaller<'_>,
+    ) -> Result<OnceReport, ServiceError> {
         let record = self.known(app).await?.record;
         let log = match &record.state.last {
             None => None,
@@ -315,7 +319,7 @@ impl Once {
         &self,
         app: &AppName,
         record: &Record,
-        asker: Asker<'_>,
+        asker: OnceCaller<'_>,
     ) -> Result<OnceSummary, ServiceError> {
         let queried = self.queried(record).await?;
         Ok(OnceSummary {
@@ -338,28 +342,29 @@ impl Once {
         }
     }
 
-    async fn known(&self, app: &AppName) -> Result<Read, ServiceError> {
+    async fn known(&self, app: &AppName) -> Result<RecordSnapshot, ServiceError> {
         let read = self.read(app).await?;
-        match read.parts.is_some() || read.state.is_some() {
-            true => Ok(read),
-            false => Err(ServiceError::NotFound {
+        if read.parts.is_some() || read.state.is_some() {
+            Ok(read)
+        } else {
+            Err(ServiceError::NotFound {
                 what: format!("`{app}`"),
-                hint: Some("list what there is with `bunraku once list`".to_owned()),
-            }),
+                hint: Some("list the once tasks with `bunraku once list`".to_owned()),
+            })
         }
     }
 
     /// Reads all three keys at one revision.
-    async fn read(&self, app: &AppName) -> Result<Read, ServiceError> {
+    async fn read(&self, app: &AppName) -> Result<RecordSnapshot, ServiceError> {
         let page = self
             .store
             .range(Range::prefix(keys::once_prefix(app)))
             .await?;
-        Read::of(app, page.items)
+        RecordSnapshot::of(app, page.items)
     }
 
     /// Starts a transaction that succeeds only if none of the three keys has changed.
-    fn unchanged(&self, app: &AppName, read: &Read) -> Transaction {
+    fn unchanged(&self, app: &AppName, read: &RecordSnapshot) -> Transaction {
         Transaction::new()
             .when_unchanged(&keys::once_parts(app), read.parts.as_ref())
             .when_unchanged(&keys::once_state(app), read.state.as_ref())
@@ -367,7 +372,7 @@ impl Once {
     }
 }
 
-impl Read {
+impl RecordSnapshot {
     fn of(app: &AppName, entries: Vec<KeyValue>) -> Result<Self, ServiceError> {
         let mut read = Self {
             record: Record::default(),

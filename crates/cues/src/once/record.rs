@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bunraku_model::{NodeName, Role};
-use bunraku_wire::api::once::{Attempt, AttemptOutcome, OnceEvent, OnceStanding};
+use bunraku_wire::api::once::{AttemptOutcome, OnceAttempt, OnceEvent, OnceStatus};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -16,14 +16,14 @@ pub(super) const HISTORY: usize = 20;
 /// Definition and fragments: one document, so that one compare covers both.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Parts {
-    pub(super) definition: Option<Defined>,
+    pub(super) definition: Option<AuthoredDefinition>,
     #[serde(default)]
     pub(super) fragments: BTreeMap<NodeName, Map<String, Value>>,
 }
 
 /// A definition and its author.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(super) struct Defined {
+pub(super) struct AuthoredDefinition {
     pub(super) document: Map<String, Value>,
     pub(super) by: NodeName,
     pub(super) role: Role,
@@ -32,7 +32,7 @@ pub(super) struct Defined {
 
 /// The caller that asks.
 #[derive(Clone, Copy, Debug)]
-pub struct Asker<'a> {
+pub struct OnceCaller<'a> {
     pub name: &'a NodeName,
     pub role: Role,
 }
@@ -44,7 +44,7 @@ pub(super) struct State {
     pub(super) last_token: u64,
     /// The number of attempts since the last reset.
     pub(super) attempts: u64,
-    pub(super) last: Option<Attempt>,
+    pub(super) last: Option<OnceAttempt>,
     /// The history, newest last, without the last attempt.
     #[serde(default)]
     pub(super) history: Vec<OnceEvent>,
@@ -67,7 +67,7 @@ pub(super) struct Record {
 
 impl Record {
     /// Returns the newest attempt. One that is marked running, without a claim, was abandoned.
-    pub(super) fn last(&self) -> Option<Attempt> {
+    pub(super) fn last(&self) -> Option<OnceAttempt> {
         let mut attempt = self.state.last.clone()?;
         let claimed = self
             .claim
@@ -84,44 +84,45 @@ impl Record {
     /// `queried` lists the nodes that the definition's query finds, if it has one.
     pub(super) fn standing(
         &self,
-        asker: Asker<'_>,
+        asker: OnceCaller<'_>,
         retry: bool,
         queried: &[NodeName],
-    ) -> OnceStanding {
+    ) -> OnceStatus {
         let last = self.last();
         match &last {
             Some(attempt) if attempt.outcome == AttemptOutcome::Running => {
-                return OnceStanding::Busy {
+                return OnceStatus::Busy {
                     attempt: attempt.clone(),
                 };
             }
             Some(attempt) if matches!(attempt.outcome, AttemptOutcome::Done { .. }) => {
-                return OnceStanding::Done {
+                return OnceStatus::Done {
                     attempt: attempt.clone(),
                 };
             }
             _ => {}
         }
         let missing = self.missing(asker, retry, last.as_ref(), queried);
-        match missing.is_empty() {
-            true => OnceStanding::Ready,
-            false => OnceStanding::NotReady {
+        if missing.is_empty() {
+            OnceStatus::Ready
+        } else {
+            OnceStatus::NotReady {
                 failed: last.filter(|_| self.would_be_ready(asker, queried)),
                 missing,
-            },
+            }
         }
     }
 
     /// Returns whether only the failed attempt prevents an init.
-    fn would_be_ready(&self, asker: Asker<'_>, queried: &[NodeName]) -> bool {
+    fn would_be_ready(&self, asker: OnceCaller<'_>, queried: &[NodeName]) -> bool {
         self.missing(asker, true, None, queried).is_empty()
     }
 
     fn missing(
         &self,
-        asker: Asker<'_>,
+        asker: OnceCaller<'_>,
         retry: bool,
-        last: Option<&Attempt>,
+        last: Option<&OnceAttempt>,
         queried: &[NodeName],
     ) -> Vec<String> {
         let Some(defined) = &self.parts.definition else {
@@ -129,12 +130,12 @@ impl Record {
         };
         let definition = match Definition::parse(defined.document.clone()) {
             Ok(definition) => definition,
-            Err(error) => return vec![format!("a definition that makes sense: {error}")],
+            Err(error) => return vec![format!("a valid definition: {error}")],
         };
         let mut missing = self.missing_hosts(&definition.expected, queried);
         if !trusts(asker, defined) {
             missing.push(format!(
-                "a definition by an operator or by `{}` itself: this one is by `{}`",
+                "a definition by an operator or by `{}` itself, not by `{}`",
                 asker.name, defined.by
             ));
         }
@@ -176,7 +177,7 @@ impl Record {
             Expected::Hosts(hosts) => absent(hosts),
             // A query that finds no nodes means that it is too early, not that all are present.
             Expected::Query(query) if queried.is_empty() => {
-                vec![format!("hosts: `{query}` finds none")]
+                vec![format!("hosts: `{query}` matches none")]
             }
             Expected::Query(_) => absent(queried),
         }
@@ -185,7 +186,7 @@ impl Record {
 
 /// Returns whether the asker may run the definition. A node runs an operator's
 /// definition or its own, never another node's.
-fn trusts(asker: Asker<'_>, defined: &Defined) -> bool {
+fn trusts(asker: OnceCaller<'_>, defined: &AuthoredDefinition) -> bool {
     defined.role == Role::Operator || defined.by == *asker.name
 }
 
@@ -208,7 +209,7 @@ fn ended(outcome: &AttemptOutcome) -> String {
 
 impl State {
     /// Returns the state with the next attempt; the last one moves to the history as it ended.
-    pub(super) fn with_attempt(&self, attempt: Attempt, last: Option<Attempt>) -> Self {
+    pub(super) fn with_attempt(&self, attempt: OnceAttempt, last: Option<OnceAttempt>) -> Self {
         let mut next = self.clone();
         next.history.extend(last.map(OnceEvent::Attempt));
         next.last_token = attempt.token;
@@ -222,7 +223,7 @@ impl State {
         by: &str,
         reason: &str,
         at: Timestamp,
-        last: Option<Attempt>,
+        last: Option<OnceAttempt>,
     ) -> Self {
         let mut next = self.clone();
         next.history.extend(last.map(OnceEvent::Attempt));

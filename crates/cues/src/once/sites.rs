@@ -61,7 +61,7 @@ impl Sites {
         place: &str,
     ) -> Result<(), DefinitionError> {
         let Value::String(site) = site else {
-            return Err(wrong(place, "maps hosts to a site, or a site to hosts"));
+            return Err(wrong(place, "must map hosts to a site, or a site to hosts"));
         };
         let host = Host {
             name: host.to_owned(),
@@ -71,12 +71,12 @@ impl Sites {
     }
 
     fn add(&mut self, site: &str, host: Host, place: &str) -> Result<(), DefinitionError> {
-        NodeName::new(&*host.name).map_err(|error| wrong(place, format!("is wrong: {error}")))?;
+        NodeName::new(&*host.name).map_err(|error| wrong(place, format!("is invalid: {error}")))?;
         let holds = |hosts: &[Host]| hosts.iter().any(|one| one.name == host.name);
         let known = self.sites.iter().find(|(_, hosts)| holds(hosts));
         match known.map(|(other, _)| other.clone()) {
             Some(other) if other != site => {
-                let why = format!("puts `{}` into both `{other}` and `{site}`", host.name);
+                let why = format!("has `{}` in both `{other}` and `{site}`", host.name);
                 Err(wrong(place, why))
             }
             Some(_) => Ok(()),
@@ -135,7 +135,7 @@ fn user(value: Option<&Value>, place: &str) -> Result<Option<String>, Definition
     match value {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(user)) if !user.is_empty() => Ok(Some(user.clone())),
-        Some(_) => Err(wrong(format!("{place}.user"), "must be a text")),
+        Some(_) => Err(wrong(format!("{place}.user"), "must be a string")),
     }
 }
 
@@ -208,7 +208,7 @@ mod tests {
             (json!([]), "the definition's `sites` must be an object"),
             (
                 json!({"user": 1}),
-                "the definition's `sites.user` must be a text",
+                "the definition's `sites.user` must be a string",
             ),
             (
                 json!({"macc": [{"user": "x"}]}),
@@ -220,11 +220,11 @@ mod tests {
             ),
             (
                 json!({"nodes": {"m1": 1}}),
-                "the definition's `sites` maps hosts to a site, or a site to hosts",
+                "the definition's `sites` must map hosts to a site, or a site to hosts",
             ),
             (
                 json!({"a": ["h"], "b": ["h"]}),
-                "the definition's `sites` puts `h` into both `a` and `b`",
+                "the definition's `sites` has `h` in both `a` and `b`",
             ),
         ] {
             let error = Sites::parse(&sites, "sites").expect_err("wrong");

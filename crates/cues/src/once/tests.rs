@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use bunraku_model::ClaimId;
-use bunraku_store::testing::{Cut, CutStore, MeddledStore, MemoryStore};
-use bunraku_wire::api::once::{ClaimOnce, ClaimReply, KeepClaim, Work};
+use bunraku_store::testing::{CutPoint, CutStore, InterferingStore, MemoryStore};
+use bunraku_wire::api::once::{ClaimOnce, ClaimReply, KeepClaim, OnceAction};
 use uuid::Uuid;
 
 use super::*;
@@ -15,7 +15,7 @@ fn app() -> AppName {
 
 async fn define(store: &SharedStore, command: &str) {
     let operator = NodeName::new("operator").expect("a name");
-    let asker = Asker {
+    let asker = OnceCaller {
         name: &operator,
         role: Role::Operator,
     };
@@ -27,16 +27,16 @@ async fn define(store: &SharedStore, command: &str) {
 }
 
 #[tokio::test]
-async fn nobody_starts_on_a_definition_that_changed_meanwhile() {
+async fn no_claim_is_granted_on_a_definition_that_changed_meanwhile() {
     let store: SharedStore = Arc::new(MemoryStore::new());
     define(&store, "old").await;
     let below = store.clone();
-    let meddled = Arc::new(MeddledStore::new(store, async move {
+    let meddled = Arc::new(InterferingStore::new(store, async move {
         define(&below, "new").await;
     }));
     let shared: SharedStore = meddled.clone();
     let node = NodeName::new("web-1").expect("a name");
-    let asker = Asker {
+    let asker = OnceCaller {
         name: &node,
         role: Role::Node,
     };
@@ -44,7 +44,7 @@ async fn nobody_starts_on_a_definition_that_changed_meanwhile() {
     let claimed = once.claim(&app(), asker, &claim_for(60)).await;
     assert!(meddled.is_meddled());
     match claimed.expect("an answer") {
-        ClaimReply::Granted { work, .. } => assert_eq!(work, Work::Shell("new".to_owned())),
+        ClaimReply::Granted { work, .. } => assert_eq!(work, OnceAction::Shell("new".to_owned())),
         refused @ ClaimReply::Refused { .. } => panic!("{refused:?}"),
     }
 }
@@ -58,15 +58,15 @@ fn claim_for(lease_seconds: u64) -> ClaimOnce {
 }
 
 #[tokio::test]
-async fn a_sign_of_life_starts_the_lease_anew_and_its_log_is_bounded() {
+async fn a_heartbeat_renews_the_lease_and_its_log_is_bounded() {
     let store: SharedStore = Arc::new(MemoryStore::new());
     define(&store, "true").await;
     // Never cut off: it only counts the writes, including those to leases.
-    let counting = Arc::new(CutStore::new(store, u64::MAX, Cut::Before));
+    let counting = Arc::new(CutStore::new(store, u64::MAX, CutPoint::Before));
     let shared: SharedStore = counting.clone();
     let once = Once::new(shared, Clock::system());
     let node = NodeName::new("web-1").expect("a name");
-    let asker = Asker {
+    let asker = OnceCaller {
         name: &node,
         role: Role::Node,
     };

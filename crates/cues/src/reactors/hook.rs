@@ -7,7 +7,7 @@
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use bunraku_model::EnvironmentName;
 use bunraku_store::Transaction;
-use bunraku_wire::api::reactors::{EventHookReply, Happening, HappeningKind};
+use bunraku_wire::api::reactors::{EventHookReply, ReactorEvent, ReactorEventKind};
 use serde_json::{Value, json};
 
 use super::inbox::{self, Entry, fields};
@@ -57,7 +57,7 @@ impl Reactors {
             .map_err(|error| ServiceError::invalid(format!("the body must be JSON: {error}")))?;
         let events = read(hook, body)?;
         let (count, rules) = (events.len(), self.inbox.of(environment));
-        let wanted: Vec<Happening> = events
+        let wanted: Vec<ReactorEvent> = events
             .into_iter()
             .filter(|event| {
                 rules
@@ -99,31 +99,31 @@ fn proves(proof: &Proof<'_>, secret: &str, body: &[u8]) -> bool {
 }
 
 /// Returns one event, or one for each alert that Alertmanager sends.
-fn read(hook: &str, body: Value) -> Result<Vec<Happening>, ServiceError> {
+fn read(hook: &str, body: Value) -> Result<Vec<ReactorEvent>, ServiceError> {
     let alerts = match (body.get("alerts"), body.get("groupKey")) {
         (Some(Value::Array(alerts)), Some(_)) => alerts,
         _ => {
             return Ok(vec![happening(
-                HappeningKind::Webhook,
+                ReactorEventKind::Webhook,
                 json!({ "hook": hook, "body": body }),
             )]);
         }
     };
     if alerts.len() > MOST_ALERTS {
-        let message = format!("{} alerts are more than {MOST_ALERTS}", alerts.len());
+        let message = format!("{} alerts exceed the limit of {MOST_ALERTS}", alerts.len());
         return Err(ServiceError::invalid(message));
     }
     let alerts = alerts.iter().map(|alert| {
         happening(
-            HappeningKind::Alert,
+            ReactorEventKind::Alert,
             json!({ "hook": hook, "alert": alert }),
         )
     });
     Ok(alerts.collect())
 }
 
-fn happening(event: HappeningKind, said: Value) -> Happening {
-    Happening {
+fn happening(event: ReactorEventKind, said: Value) -> ReactorEvent {
+    ReactorEvent {
         event,
         node: None,
         fields: fields(said),

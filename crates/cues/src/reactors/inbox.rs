@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use bunraku_model::{EnvironmentName, FactSetId, NodeName, NodeRunId};
-use bunraku_store::{Change, Follow, Followed, KeyValue, SharedStore, Transaction};
-use bunraku_wire::api::reactors::{Happening, HappeningKind, Reactor};
+use bunraku_store::{Change, Follow, FollowEvent, KeyValue, SharedStore, Transaction};
+use bunraku_wire::api::reactors::{Reactor, ReactorEvent, ReactorEventKind};
 use bunraku_wire::api::{NumberedEvent, ReportEvent, RunStarted};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -47,7 +47,7 @@ pub(super) struct Entry {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) lost_since: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(super) happenings: Vec<Happening>,
+    pub(super) happenings: Vec<ReactorEvent>,
     /// The last rule that was processed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) after: Option<String>,
@@ -79,7 +79,7 @@ impl ReactorInbox {
         let mut environments = Follow::new(store, keys::ENVIRONMENTS);
         loop {
             match environments.next().await {
-                Ok(Followed::Snapshot { items, .. }) => {
+                Ok(FollowEvent::Snapshot { items, .. }) => {
                     let mut rules = Rules::new();
                     for item in items {
                         note(&mut rules, &Change::Put(item));
@@ -87,12 +87,12 @@ impl ReactorInbox {
                     // In one step, because events arrive concurrently.
                     *self.write() = rules;
                 }
-                Ok(Followed::Changes(batch)) => {
+                Ok(FollowEvent::Changes(batch)) => {
                     let mut rules = self.write();
                     (batch.changes.iter()).for_each(|change| note(&mut rules, change));
                 }
                 Err(error) => {
-                    tracing::warn!(error = %error, "reactors cannot be followed; trying again");
+                    tracing::warn!(error = %error, "cannot watch the reactors; retrying");
                     tokio::time::sleep(super::RETRY).await;
                 }
             }
@@ -122,7 +122,7 @@ impl ReactorInbox {
     }
 
     /// Returns whether a rule of any environment may match this event.
-    fn wants(&self, happening: &Happening) -> bool {
+    fn wants(&self, happening: &ReactorEvent) -> bool {
         self.any(|rule| matching::mismatch(rule, happening).is_none())
     }
 
@@ -133,7 +133,7 @@ impl ReactorInbox {
         node: &NodeName,
         fact_set: FactSetId,
     ) -> Transaction {
-        if !self.any(|rule| rule.event == HappeningKind::FactChanged) {
+        if !self.any(|rule| rule.event == ReactorEventKind::FactChanged) {
             return transaction;
         }
         let entry = Entry {
@@ -154,12 +154,16 @@ impl NodeEventRecorder for ReactorInbox {
         started: &RunStarted,
         events: &[NumberedEvent],
     ) -> Transaction {
-        let about_runs =
-            |rule: &Reactor| matches!(rule.event, HappeningKind::Resource | HappeningKind::Run);
+        let about_runs = |rule: &Reactor| {
+            matches!(
+                rule.event,
+                ReactorEventKind::Resource | ReactorEventKind::Run
+            )
+        };
         if !self.any(about_runs) {
             return transaction;
         }
-        let happenings: Vec<Happening> = events
+        let happenings: Vec<ReactorEvent> = events
             .iter()
             .filter_map(|event| of_report(node, started, &event.event))
             .filter(|happening| self.wants(happening))
@@ -184,8 +188,8 @@ impl NodeEventRecorder for ReactorInbox {
         since: Timestamp,
         reason: &str,
     ) -> Transaction {
-        let happening = Happening {
-            event: HappeningKind::NodeLost,
+        let happening = ReactorEvent {
+            event: ReactorEventKind::NodeLost,
             node: Some(node.clone()),
             fields: fields(json!({ "reason": reason })),
         };
@@ -215,7 +219,7 @@ fn note(rules: &mut Rules, change: &Change) {
         Some(Ok(own)) => {
             rules.insert(environment, Arc::new(own));
         }
-        Some(Err(error)) => tracing::error!(error = %error, "reactors cannot be read"),
+        Some(Err(error)) => tracing::error!(error = %error, "cannot read the reactors"),
         None => {
             rules.remove(&environment);
         }
@@ -229,11 +233,11 @@ pub(super) fn put(transaction: Transaction, entry: &Entry) -> Transaction {
 /// Decodes an entry. Logs an unreadable one and returns `None`.
 pub(super) fn read(entry: &KeyValue) -> Option<Entry> {
     document::decode(entry)
-        .inspect_err(|error| tracing::error!(error = %error, "an event is left out"))
+        .inspect_err(|error| tracing::error!(error = %error, "ignoring an event"))
         .ok()
 }
 
-fn of_report(node: &NodeName, started: &RunStarted, event: &ReportEvent) -> Option<Happening> {
+fn of_report(node: &NodeName, started: &RunStarted, event: &ReportEvent) -> Option<ReactorEvent> {
     let (event, fields) = match event {
         ReportEvent::Resource(resource) => {
             let message = resource.message.as_ref();
@@ -245,7 +249,7 @@ fn of_report(node: &NodeName, started: &RunStarted, event: &ReportEvent) -> Opti
                 "corrective": resource.corrective,
                 "message": message.unwrap_or_default(),
             });
-            (HappeningKind::Resource, fields(said))
+            (ReactorEventKind::Resource, fields(said))
         }
         ReportEvent::Finished(finished) => {
             let said = json!({
@@ -254,11 +258,11 @@ fn of_report(node: &NodeName, started: &RunStarted, event: &ReportEvent) -> Opti
                 "failed": finished.failed,
                 "method": started.method,
             });
-            (HappeningKind::Run, fields(said))
+            (ReactorEventKind::Run, fields(said))
         }
         _ => return None,
     };
-    Some(Happening {
+    Some(ReactorEvent {
         event,
         node: Some(node.clone()),
         fields,

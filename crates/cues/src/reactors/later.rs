@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use bunraku_model::{Connection, EnvironmentName, NodeName};
-use bunraku_store::{KeyValue, Transaction};
+use bunraku_store::{KeyValue, Transaction, settle};
 use bunraku_wire::api::reactors::Reactor;
 use bunraku_wire::api::triggers::TriggerLimits;
 use jiff::{SignedDuration, Timestamp};
@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::Reactors;
 use super::inbox::{self, Entry};
-use crate::triggers::{Due, Held};
+use crate::triggers::{HeldFirings, HoldDecision};
 use bunraku_control::presence::StoredConnection;
 use bunraku_control::{ServiceError, document, keys};
 
@@ -22,7 +22,7 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(5);
 
 /// A lost node, and a rule that waits to see whether it stays lost.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Lost {
+struct LostNode {
     environment: EnvironmentName,
     rule: String,
     due: Timestamp,
@@ -41,7 +41,7 @@ impl Reactors {
         let since = entry.lost_since.unwrap_or_else(|| self.clock.now());
         let seconds = i64::try_from(rule.for_seconds.unwrap_or_default()).unwrap_or(i64::MAX);
         let due = since.checked_add(SignedDuration::from_secs(seconds));
-        let lost = Lost {
+        let lost = LostNode {
             environment: environment.clone(),
             rule: rule.name.clone(),
             due: due.unwrap_or(Timestamp::MAX),
@@ -55,10 +55,11 @@ impl Reactors {
         let now = self.clock.now();
         let mut next = None;
         for entry in document::read_all(&*self.store, keys::REACTOR_WAITS).await? {
-            let lost: Lost = document::decode(&entry)?;
-            match lost.due <= now {
-                true => self.look_again(&entry, &lost).await?,
-                false => next = earlier(next, lost.due),
+            let lost: LostNode = document::decode(&entry)?;
+            if lost.due <= now {
+                self.look_again(&entry, &lost).await?;
+            } else {
+                next = earlier(next, lost.due);
             }
         }
         for entry in document::read_all(&*self.store, keys::REACTOR_HELD).await? {
@@ -72,12 +73,12 @@ impl Reactors {
 
     /// Passes on the event if the node's connection has not changed: it has been
     /// lost for long enough.
-    async fn look_again(&self, entry: &KeyValue, lost: &Lost) -> Result<(), ServiceError> {
+    async fn look_again(&self, entry: &KeyValue, lost: &LostNode) -> Result<(), ServiceError> {
         let transaction = Transaction::new()
             .when_unchanged(&entry.key, Some(entry))
             .delete(entry.key.clone());
         let Some(node) = &lost.entry.node else {
-            self.store.commit(transaction).await?;
+            settle(&*self.store, transaction).await?;
             return Ok(());
         };
         let still = self.still_lost(node, lost.entry.lost_since).await?;
@@ -95,7 +96,7 @@ impl Reactors {
         };
         // Refused: the node came back at this moment, or another server did this.
         // The change wakes us.
-        self.store.commit(transaction).await?;
+        settle(&*self.store, transaction).await?;
         Ok(())
     }
 
@@ -118,7 +119,7 @@ impl Reactors {
         entry: &KeyValue,
         now: Timestamp,
     ) -> Result<Option<Timestamp>, ServiceError> {
-        let held: Held = document::decode(entry)?;
+        let held: HeldFirings = document::decode(entry)?;
         let Some((environment, name)) = keys::parse_reactor_held(&entry.key) else {
             return Ok(None);
         };
@@ -127,17 +128,17 @@ impl Reactors {
         let Some(rule) = rules.iter().find(|rule| rule.name == name) else {
             // The rule is no longer in the code.
             let transaction = transaction.delete(entry.key.clone());
-            self.store.commit(transaction).await?;
+            settle(&*self.store, transaction).await?;
             return Ok(None);
         };
         match held.due(&TriggerLimits::from(&rule.limits), now) {
-            Due::Now => {
+            HoldDecision::Now => {
                 let transaction = self.let_go(transaction, &environment, rule, &entry.key, held);
-                self.store.commit(transaction).await?;
+                settle(&*self.store, transaction).await?;
                 Ok(None)
             }
-            Due::At(at) => Ok(Some(at)),
-            Due::NotYet => Ok(None),
+            HoldDecision::At(at) => Ok(Some(at)),
+            HoldDecision::NotYet => Ok(None),
         }
     }
 }

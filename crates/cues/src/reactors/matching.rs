@@ -1,28 +1,28 @@
 //! Matching of events against rules. Pure.
 
-use bunraku_wire::api::reactors::{Happening, HappeningKind, Reactor};
+use bunraku_wire::api::reactors::{Reactor, ReactorEvent, ReactorEventKind};
 use serde_json::Value;
 
 /// The fields of each kind of event; those of hooks continue with `.`.
-pub(crate) fn fields_of(kind: HappeningKind) -> &'static [&'static str] {
+pub(crate) fn fields_of(kind: ReactorEventKind) -> &'static [&'static str] {
     match kind {
-        HappeningKind::Resource => &["node", "type", "title", "status", "message", "corrective"],
-        HappeningKind::Run => &["node", "ending", "changed", "failed", "method"],
-        HappeningKind::NodeLost => &["node", "reason"],
-        HappeningKind::FactChanged => &["node", "fact", "before", "after"],
-        HappeningKind::Webhook => &["hook", "body"],
-        HappeningKind::Alert => &["hook", "alert"],
+        ReactorEventKind::Resource => &["node", "type", "title", "status", "message", "corrective"],
+        ReactorEventKind::Run => &["node", "ending", "changed", "failed", "method"],
+        ReactorEventKind::NodeLost => &["node", "reason"],
+        ReactorEventKind::FactChanged => &["node", "fact", "before", "after"],
+        ReactorEventKind::Webhook => &["hook", "body"],
+        ReactorEventKind::Alert => &["hook", "alert"],
     }
 }
 
 /// Returns the reason why a rule does not match an event; `None` if it matches.
-pub(crate) fn mismatch(reactor: &Reactor, happening: &Happening) -> Option<String> {
+pub(crate) fn mismatch(reactor: &Reactor, happening: &ReactorEvent) -> Option<String> {
     if reactor.event != happening.event {
-        return Some(format!("it is about `{}`", reactor.event.as_str()));
+        return Some(format!("its event is `{}`", reactor.event.as_str()));
     }
     reactor.matches.iter().find_map(|(path, allowed)| {
         let Some(found) = look(happening, path) else {
-            return Some(format!("there is no `{path}`"));
+            return Some(format!("the event has no `{path}`"));
         };
         if allowed.iter().any(|wanted| fits(wanted, &found)) {
             return None;
@@ -37,7 +37,7 @@ pub(crate) fn mismatch(reactor: &Reactor, happening: &Happening) -> Option<Strin
 }
 
 /// Replaces every `${field}` in a text; `None` if a field is missing.
-pub(crate) fn fill(template: &str, happening: &Happening) -> Option<String> {
+pub(crate) fn fill(template: &str, happening: &ReactorEvent) -> Option<String> {
     let mut text = String::new();
     let mut rest = template;
     while let Some((before, after)) = rest.split_once("${") {
@@ -50,7 +50,7 @@ pub(crate) fn fill(template: &str, happening: &Happening) -> Option<String> {
     Some(text)
 }
 
-fn look(happening: &Happening, path: &str) -> Option<Value> {
+fn look(happening: &ReactorEvent, path: &str) -> Option<Value> {
     if path == "node" {
         let node = happening.node.as_ref()?;
         return Some(Value::String(node.to_string()));
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn fields_are_filled_in_or_nothing_is() {
-        let happening: Happening = serde_json::from_value(serde_json::json!({
+        let happening: ReactorEvent = serde_json::from_value(serde_json::json!({
             "event": "alert", "hook": "prometheus",
             "alert": {"status": "firing", "labels": {"node": "web-1"}}
         }))

@@ -27,12 +27,12 @@ use async_trait::async_trait;
 use bunraku_model::{EnvironmentName, FactSetId, NodeName};
 use bunraku_store::{SharedStore, Transaction};
 use bunraku_wire::api::reactors::{
-    Happening, Reactor, ReactorStatus, ReactorVerdict, TestReactors,
+    Reactor, ReactorEvent, ReactorStatus, ReactorVerdict, TestReactors,
 };
 use tokio_util::sync::CancellationToken;
 
 use crate::due;
-use crate::triggers::Held;
+use crate::triggers::HeldFirings;
 use bunraku_control::clock::Clock;
 use bunraku_control::facts::FactsChanged;
 use bunraku_control::nodes;
@@ -111,7 +111,7 @@ impl Reactors {
         let prefix = keys::reactor_held_of(environment, &reactor.name);
         let (mut held, mut last) = (0, None);
         for entry in document::read_all(&*self.store, &prefix).await? {
-            let part: Held = document::decode(&entry)?;
+            let part: HeldFirings = document::decode(&entry)?;
             held += part.occurrences.len() as u64;
             last = last.max(part.last);
         }
@@ -153,7 +153,7 @@ impl Reactors {
         &self,
         environment: &EnvironmentName,
         rule: &Reactor,
-        event: &Happening,
+        event: &ReactorEvent,
     ) -> Result<ReactorVerdict, ServiceError> {
         let mismatch = matching::mismatch(rule, event);
         let mut hosts = Vec::new();

@@ -1,8 +1,8 @@
 //! From an event to its effects, in one transaction.
 
 use bunraku_model::{EnvironmentName, FiringId, NodeName};
-use bunraku_store::Transaction;
-use bunraku_wire::api::reactors::{Happening, HappeningKind, Reactor};
+use bunraku_store::{Swap, Transaction, compare_and_swap};
+use bunraku_wire::api::reactors::{Reactor, ReactorEvent, ReactorEventKind};
 use bunraku_wire::api::triggers::{FireTrigger, TriggerEvent, TriggerLimits, TriggerNews};
 use bunraku_wire::api::{Cause, TriggerCause};
 use serde_json::json;
@@ -10,8 +10,8 @@ use uuid::Uuid;
 
 use super::inbox::{self, Entry, fields};
 use super::{Reactors, matching};
-use crate::triggers::chain::{self, Chained};
-use crate::triggers::{Announced, Due, Held, limits_hold};
+use crate::triggers::chain::{self, ChainEffect};
+use crate::triggers::{AnnouncedFiring, HeldFirings, HoldDecision, limits_hold};
 use bunraku_control::{ServiceError, document, keys, nodes};
 
 /// The number of rules that one transaction processes.
@@ -35,50 +35,61 @@ struct Match<'a> {
 impl Reactors {
     /// Processes one entry, and removes it.
     pub(super) async fn react(&self, key: &str) -> Result<(), ServiceError> {
-        // Another server may have been faster, at any step.
-        while let Some(found) = self.store.get(key).await? {
+        while let Some(matched) = self.react_once(key).await? {
+            for (environment, rule, count) in matched {
+                self.metrics.reactor_matched(&environment, &rule, count);
+            }
+        }
+        Ok(())
+    }
+
+    /// Processes some rules of an entry. Returns those that matched, and `None` once nothing is
+    /// left: another server may have been faster.
+    async fn react_once(
+        &self,
+        key: &str,
+    ) -> Result<Option<Vec<(EnvironmentName, String, usize)>>, ServiceError> {
+        compare_and_swap(&*self.store, |_| async move {
+            let Some(found) = self.store.get(key).await? else {
+                return Ok(Swap::Done(None));
+            };
             let entry = inbox::read(&found).unwrap_or_default();
             let transaction = Transaction::new().when_unchanged(key, Some(&found));
             let Some((environment, happenings)) = self.happenings(&entry).await? else {
-                self.store.commit(transaction.delete(key)).await?;
-                continue;
+                return Ok(Swap::Write(transaction.delete(key), Some(Vec::new())));
             };
             let rules = self.inbox.of(&environment);
             let mut matches = matches_of(&rules, &entry, &happenings);
             let rest = matches.len() > PER_TRANSACTION;
             matches.truncate(PER_TRANSACTION);
             let origin = self.origin(&entry).await?;
-            let mut transaction = match rest {
-                false => transaction.delete(key),
-                true => {
-                    let last = matches.last().map(|found| found.rule.name.clone());
-                    let next = Entry {
-                        after: last,
-                        ..entry.clone()
-                    };
-                    transaction.put(key, document::encode(&next))
-                }
+            let mut transaction = if rest {
+                let next = Entry {
+                    after: matches.last().map(|found| found.rule.name.clone()),
+                    ..entry.clone()
+                };
+                transaction.put(key, document::encode(&next))
+            } else {
+                transaction.delete(key)
             };
             for found in &matches {
                 transaction = self
                     .follow_up(transaction, &environment, &entry, found, &origin)
                     .await?;
             }
-            if self.store.commit(transaction).await?.is_committed() {
-                for found in &matches {
-                    let (name, count) = (&found.rule.name, found.count);
-                    self.metrics.reactor_matched(&environment, name, count);
-                }
-            }
-        }
-        Ok(())
+            let matched = (matches.iter())
+                .map(|found| (environment.clone(), found.rule.name.clone(), found.count))
+                .collect();
+            Ok(Swap::Write(transaction, Some(matched)))
+        })
+        .await
     }
 
     /// Returns the events of an entry, with the data that had to be looked up.
     async fn happenings(
         &self,
         entry: &Entry,
-    ) -> Result<Option<(EnvironmentName, Vec<Happening>)>, ServiceError> {
+    ) -> Result<Option<(EnvironmentName, Vec<ReactorEvent>)>, ServiceError> {
         let environment = match (&entry.environment, &entry.node) {
             (Some(environment), _) => Some(environment.clone()),
             (None, Some(node)) => nodes::environment_of(&*self.store, node).await?,
@@ -100,8 +111,8 @@ impl Reactors {
             Err(ServiceError::NotFound { .. }) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let happenings = changes.into_iter().map(|change| Happening {
-            event: HappeningKind::FactChanged,
+        let happenings = changes.into_iter().map(|change| ReactorEvent {
+            event: ReactorEventKind::FactChanged,
             node: Some(node.clone()),
             fields: fields(json!({
                 "fact": change.path,
@@ -156,8 +167,8 @@ impl Reactors {
         let by = by(environment, rule);
         let causes = match chain::continue_chains(&rule.trigger, entry.node.as_ref(), &request, now)
         {
-            Chained::On(causes) => causes,
-            Chained::Stopped { why, chain } => {
+            ChainEffect::On(causes) => causes,
+            ChainEffect::Stopped { why, chain } => {
                 self.metrics.trigger_stopped(why);
                 let event = TriggerEvent {
                     trigger: rule.trigger.clone(),
@@ -175,7 +186,7 @@ impl Reactors {
         }
         let node = entry.node.as_ref().filter(|_| rule.limits.per_node);
         let key = keys::reactor_held(environment, &rule.name, node);
-        let known = document::read::<Held>(&*self.store, &key).await?;
+        let known = document::read::<HeldFirings>(&*self.store, &key).await?;
         let entry = known.as_ref().map(|known| known.entry.clone());
         let mut held = known.map(|known| known.document).unwrap_or_default();
         for _ in 0..found.count.saturating_sub(1) {
@@ -185,8 +196,10 @@ impl Reactors {
         held.by = by;
         let transaction = transaction.when_unchanged(&key, entry.as_ref());
         Ok(match held.due(&limits, now) {
-            Due::Now => self.let_go(transaction, environment, rule, &key, held),
-            Due::At(_) | Due::NotYet => transaction.put(key, document::encode(&held)),
+            HoldDecision::Now => self.let_go(transaction, environment, rule, &key, held),
+            HoldDecision::At(_) | HoldDecision::NotYet => {
+                transaction.put(key, document::encode(&held))
+            }
         })
     }
 
@@ -197,11 +210,11 @@ impl Reactors {
         environment: &EnvironmentName,
         rule: &Reactor,
         key: &str,
-        held: Held,
+        held: HeldFirings,
     ) -> Transaction {
         let transaction = match rule.limits.interval_seconds {
             Some(_) => {
-                let released = Held::released(self.clock.now());
+                let released = HeldFirings::released(self.clock.now());
                 transaction.put(key, document::encode(&released))
             }
             None => transaction.delete(key),
@@ -211,14 +224,18 @@ impl Reactors {
 }
 
 /// Returns the rules that match an entry, by name, without those already processed.
-fn matches_of<'a>(rules: &'a [Reactor], entry: &Entry, happenings: &[Happening]) -> Vec<Match<'a>> {
+fn matches_of<'a>(
+    rules: &'a [Reactor],
+    entry: &Entry,
+    happenings: &[ReactorEvent],
+) -> Vec<Match<'a>> {
     let open = rules.iter().filter(|rule| {
         entry.after.as_ref().is_none_or(|after| rule.name > *after)
             && entry.only.as_ref().is_none_or(|only| rule.name == *only)
     });
     let mut matches = Vec::new();
     for rule in open {
-        let about: Vec<&Happening> = happenings
+        let about: Vec<&ReactorEvent> = happenings
             .iter()
             .filter(|happening| matching::mismatch(rule, happening).is_none())
             .collect();
@@ -246,7 +263,7 @@ fn matches_of<'a>(rules: &'a [Reactor], entry: &Entry, happenings: &[Happening])
 }
 
 /// Returns the hosts that a rule names, with fields filled in.
-pub(super) fn hosts_of(rule: &Reactor, happening: &Happening) -> Vec<NodeName> {
+pub(super) fn hosts_of(rule: &Reactor, happening: &ReactorEvent) -> Vec<NodeName> {
     let filled = rule.hosts.iter().filter_map(|host| {
         let name = matching::fill(host, happening)?;
         // A hook may send text that is not a valid name.
@@ -256,17 +273,17 @@ pub(super) fn hosts_of(rule: &Reactor, happening: &Happening) -> Vec<NodeName> {
 }
 
 /// The reason that is shown with the trigger.
-pub(super) fn reason_of(rule: &Reactor, happening: &Happening) -> String {
+pub(super) fn reason_of(rule: &Reactor, happening: &ReactorEvent) -> String {
     let own = rule.reason.as_ref();
     let own = own.and_then(|reason| matching::fill(reason, happening));
     let text = own.unwrap_or_else(|| {
         let templates = match happening.event {
-            HappeningKind::Resource => "${type}[${title}] ${status} on ${node}",
-            HappeningKind::Run => "a run on ${node}: ${ending}",
-            HappeningKind::NodeLost => "${node} is lost: ${reason}",
-            HappeningKind::FactChanged => "${fact} of ${node} changed",
-            HappeningKind::Webhook => "a call of the hook ${hook}",
-            HappeningKind::Alert => "alert ${alert.labels.alertname} is ${alert.status}",
+            ReactorEventKind::Resource => "${type}[${title}] ${status} on ${node}",
+            ReactorEventKind::Run => "a run on ${node}: ${ending}",
+            ReactorEventKind::NodeLost => "${node} is lost: ${reason}",
+            ReactorEventKind::FactChanged => "${fact} of ${node} changed",
+            ReactorEventKind::Webhook => "a call to the hook ${hook}",
+            ReactorEventKind::Alert => "alert ${alert.labels.alertname} is ${alert.status}",
         };
         let filled = matching::fill(templates, happening);
         filled.unwrap_or_else(|| happening.event.as_str().to_owned())
@@ -283,11 +300,11 @@ fn announced(
     rule: &Reactor,
     hosts: Vec<NodeName>,
     causes: Vec<TriggerCause>,
-) -> Announced {
-    Announced {
+) -> AnnouncedFiring {
+    AnnouncedFiring {
         query: rule.query.clone(),
         environment: Some(environment.clone()),
         deadline_seconds: rule.deadline_seconds,
-        ..Announced::new(rule.trigger.clone(), by(environment, rule), hosts, causes)
+        ..AnnouncedFiring::new(rule.trigger.clone(), by(environment, rule), hosts, causes)
     }
 }

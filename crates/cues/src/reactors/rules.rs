@@ -6,7 +6,7 @@ use std::path::Path;
 use bunraku_model::{NodeName, TriggerName};
 use bunraku_states::{Node, read_document};
 use bunraku_wire::api::CompileProblem;
-use bunraku_wire::api::reactors::{HappeningKind, Reactor, ReactorLimits};
+use bunraku_wire::api::reactors::{Reactor, ReactorEventKind, ReactorLimits};
 use serde_json::Value;
 
 use super::matching::fields_of;
@@ -38,7 +38,7 @@ pub fn read_all(tree: &Path) -> Result<Vec<Reactor>, CompileProblem> {
         for reactor in parse(&file, &read(tree, &file)?)? {
             if let Some(first) = all.get(&reactor.name) {
                 let message = format!(
-                    "`{}` is there already, at {}:{}",
+                    "`{}` already exists, at {}:{}",
                     reactor.name, first.file, first.line
                 );
                 return Err(CompileProblem {
@@ -50,7 +50,7 @@ pub fn read_all(tree: &Path) -> Result<Vec<Reactor>, CompileProblem> {
         }
     }
     if all.len() > MOST {
-        let message = format!("{} rules are more than {MOST}", all.len());
+        let message = format!("{} rules exceed the limit of {MOST}", all.len());
         return Err(whole(DIRECTORY, message));
     }
     Ok(all.into_values().collect())
@@ -62,7 +62,7 @@ fn read(tree: &Path, file: &str) -> Result<String, CompileProblem> {
     // A link could lead out of the code.
     let about = std::fs::symlink_metadata(&path).map_err(failed)?;
     if !about.is_file() || about.len() > LARGEST {
-        let message = format!("must be a plain file of at most {LARGEST} bytes");
+        let message = format!("must be a regular file of at most {LARGEST} bytes");
         return Err(whole(file, message));
     }
     std::fs::read_to_string(&path).map_err(failed)
@@ -88,7 +88,7 @@ struct Reader<'a> {
 
 /// The content of `then`.
 #[derive(Default)]
-struct Then {
+struct RuleAction {
     trigger: Option<TriggerName>,
     hosts: Vec<String>,
     query: Option<String>,
@@ -98,8 +98,8 @@ struct Then {
 }
 
 /// The content of `when`.
-struct When {
-    event: HappeningKind,
+struct RuleCondition {
+    event: ReactorEventKind,
     matches: BTreeMap<String, Vec<Value>>,
     for_seconds: Option<u64>,
 }
@@ -108,7 +108,7 @@ impl Reader<'_> {
     fn reactor(&self, name: &Node, rule: &Node) -> Result<Reactor, CompileProblem> {
         // It becomes part of keys, and the default name of the trigger.
         let own = TriggerName::new(name.key_text())
-            .map_err(|error| self.at(name, format!("cannot be a reactor's name: {error}")))?;
+            .map_err(|error| self.at(name, format!("is not a valid reactor name: {error}")))?;
         let (mut when, mut then, mut limits) = (None, None, ReactorLimits::default());
         for (key, value) in self.map(rule, "a reactor")? {
             match key.key_text().as_str() {
@@ -138,18 +138,21 @@ impl Reader<'_> {
         })
     }
 
-    fn when(&self, node: &Node) -> Result<When, CompileProblem> {
+    fn when(&self, node: &Node) -> Result<RuleCondition, CompileProblem> {
         let pairs = self.map(node, "`when`")?;
         let named = pairs.iter().find(|(key, _)| key.as_text() == Some("event"));
         let (_, named) = named.ok_or_else(|| self.at(node, "`event` is missing".to_owned()))?;
         let text = self.text(named, "event")?;
-        let known = HappeningKind::ALL.iter().find(|(name, _)| *name == text);
+        let known = ReactorEventKind::ALL.iter().find(|(name, _)| *name == text);
         let Some((_, event)) = known else {
-            let names: Vec<&str> = HappeningKind::ALL.iter().map(|(name, _)| *name).collect();
-            let message = format!("`{text}` is not an event: there are {}", names.join(", "));
+            let names: Vec<&str> = ReactorEventKind::ALL
+                .iter()
+                .map(|(name, _)| *name)
+                .collect();
+            let message = format!("`{text}` is not an event; use one of {}", names.join(", "));
             return Err(self.at(named, message));
         };
-        let mut when = When {
+        let mut when = RuleCondition {
             event: *event,
             matches: BTreeMap::new(),
             for_seconds: None,
@@ -159,7 +162,7 @@ impl Reader<'_> {
             let field = name.split('.').next().unwrap_or_default();
             match name.as_str() {
                 "event" => {}
-                "for" if *event == HappeningKind::NodeLost => {
+                "for" if *event == ReactorEventKind::NodeLost => {
                     when.for_seconds = Some(self.span(value, "for")?);
                 }
                 _ if fields_of(*event).contains(&field) => {
@@ -178,16 +181,17 @@ impl Reader<'_> {
             None => vec![node],
         };
         let plain = |item: &&Node| match item.to_json() {
-            Value::Array(_) | Value::Object(_) => {
-                Err(self.at(item, format!("must be a plain value, not {}", item.kind())))
-            }
+            Value::Array(_) | Value::Object(_) => Err(self.at(
+                item,
+                format!("must be a string, number or boolean, not {}", item.kind()),
+            )),
             value => Ok(value),
         };
         items.iter().map(plain).collect()
     }
 
-    fn then(&self, node: &Node) -> Result<Then, CompileProblem> {
-        let mut then = Then::default();
+    fn then(&self, node: &Node) -> Result<RuleAction, CompileProblem> {
+        let mut then = RuleAction::default();
         for (key, value) in self.map(node, "`then`")? {
             match key.key_text().as_str() {
                 "trigger" => {
@@ -261,8 +265,12 @@ impl Reader<'_> {
 
     fn text(&self, node: &Node, name: &str) -> Result<String, CompileProblem> {
         let text = node.as_text().filter(|text| !text.is_empty());
-        text.map(str::to_owned)
-            .ok_or_else(|| self.at(node, format!("`{name}` must be text, not {}", node.kind())))
+        text.map(str::to_owned).ok_or_else(|| {
+            self.at(
+                node,
+                format!("`{name}` must be a string, not {}", node.kind()),
+            )
+        })
     }
 
     fn number(&self, node: &Node, name: &str, most: u32) -> Result<u32, CompileProblem> {
@@ -281,14 +289,14 @@ impl Reader<'_> {
             .ok_or_else(|| {
                 self.at(
                     node,
-                    format!("`{name}` must be a span of time, as `10s` or `5m`"),
+                    format!("`{name}` must be a duration such as `10s` or `5m`"),
                 )
             })
     }
 
     fn unknown(&self, key: &Node, known: &[&str]) -> CompileProblem {
         let message = format!(
-            "`{}` is unknown here; known are {}",
+            "`{}` is unknown here; use one of {}",
             key.key_text(),
             known.join(", ")
         );
@@ -344,33 +352,33 @@ gone:
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_place() {
+    fn problems_are_reported_with_their_location() {
         for (text, expected) in [
             ("a: {}", "1:1 `a` has no `when`"),
             ("[]", "1:1 a file of reactors must be a map, not a list"),
             (
                 "a:\n  when: {event: magic}\n",
-                "2:17 `magic` is not an event: there are resource, run, node_lost, fact_changed, webhook, alert",
+                "2:17 `magic` is not an event; use one of resource, run, node_lost, fact_changed, webhook, alert",
             ),
             (
                 "a:\n  when:\n    event: resource\n    titel: x\n",
-                "4:5 `titel` is unknown here; known are node, type, title, status, message, corrective",
+                "4:5 `titel` is unknown here; use one of node, type, title, status, message, corrective",
             ),
             (
                 "a:\n  when: {event: run, for: 2m}\n",
-                "2:22 `for` is unknown here; known are node, ending, changed, failed, method",
+                "2:22 `for` is unknown here; use one of node, ending, changed, failed, method",
             ),
             ("a:\n  then: {hosts: ['..']}\n", "2:18 "),
             (
                 "a:\n  limits: {quiet: soon}\n",
-                "2:19 `quiet` must be a span of time, as `10s` or `5m`",
+                "2:19 `quiet` must be a duration such as `10s` or `5m`",
             ),
             ("a:\n  then: {query: 'nodes {'}\n", "2:17 "),
             (
                 "a:\n  then: {ttl: 0}\n",
                 "2:15 `ttl` must be a number from 1 to 64",
             ),
-            ("a,b: {}", "1:1 cannot be a reactor's name"),
+            ("a,b: {}", "1:1 is not a valid reactor name"),
         ] {
             let told = refused(text);
             assert!(told.starts_with(expected), "{text}: {told}");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bunraku_model::{Connection, EnvironmentName, NodeName, NodeRunId};
 use bunraku_store::blobs::{BlobOptions, StoreBlobs};
-use bunraku_store::testing::{Cut, CutStore, MeddledStore, MemoryStore};
+use bunraku_store::testing::{CutPoint, CutStore, InterferingStore, MemoryStore};
 use bunraku_wire::api::reactors::Reactor;
 use bunraku_wire::api::triggers::{TriggerEvent, TriggerNews};
 use bunraku_wire::api::{
@@ -167,7 +167,7 @@ async fn fired(store: &SharedStore) -> Vec<usize> {
 async fn killed_at_any_write_an_event_fires_its_trigger_once() {
     let run = NodeRunId(uuid::Uuid::now_v7());
     let mut cuts = 0;
-    for cut in [Cut::Before, Cut::After] {
+    for cut in [CutPoint::Before, CutPoint::After] {
         for at in 0.. {
             let inner = prepared().await;
             let cut_off = Arc::new(CutStore::new(inner.clone(), at, cut));
@@ -217,7 +217,7 @@ async fn what_two_servers_react_to_at_once_is_announced_once() {
     let events = document::keys_under(&*store, keys::REACTOR_EVENTS).await;
     let key = events.expect("read").remove(0);
     let same = key.clone();
-    let meddled = Arc::new(MeddledStore::new(store.clone(), async move {
+    let meddled = Arc::new(InterferingStore::new(store.clone(), async move {
         other.reactors.react(&same).await.expect("it reacts");
     }));
     let shared: SharedStore = meddled.clone();
@@ -391,7 +391,7 @@ async fn what_a_rule_held_back_goes_with_the_rule() {
     .await;
     let services = Services::over(&store).await.expect("it starts");
     let environment = EnvironmentName::new("production").expect("a name");
-    let held = document::encode(&crate::triggers::Held::default());
+    let held = document::encode(&crate::triggers::HeldFirings::default());
     let of = |rule: &str| keys::reactor_held(&environment, rule, None);
     let put = Transaction::new()
         .put(of("kept"), held.clone())

@@ -6,15 +6,16 @@
 //! and none is notified twice, not even one that has answered in the meantime.
 
 use bunraku_model::{EnvironmentName, FiringId, NodeName, TriggerName};
-use bunraku_store::Transaction;
-use bunraku_wire::api::triggers::{FireReply, TriggerEvent, TriggerLimits, TriggerNews};
+use bunraku_store::{Transaction, settle};
+use bunraku_wire::api::triggers::{FireReply, TriggerLimits, TriggerNews};
 use bunraku_wire::api::{TriggerCause, TriggerHop};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::limits::Held;
-use super::{DEFAULT_DEADLINE, Firing, Triggers, limits};
+use super::limits::HeldFirings;
+use super::notify::{self, HOSTS_NAMED, Notification, NotifiedHosts, QueuedFiring};
+use super::{DEFAULT_DEADLINE, Triggers, limits};
 use bunraku_control::document;
 use bunraku_control::nodes;
 use bunraku_control::{ServiceError, keys};
@@ -22,12 +23,9 @@ use bunraku_control::{ServiceError, keys};
 /// Hosts per step: two compares and two writes each, of 128.
 const PER_STEP: usize = 40;
 
-/// The number of hosts that news name one by one.
-const NAMED: usize = 20;
-
 /// A firing to be processed.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Announced {
+pub struct AnnouncedFiring {
     pub id: FiringId,
     pub trigger: TriggerName,
     pub by: String,
@@ -53,12 +51,27 @@ pub struct Announced {
 pub struct Progress {
     after: Option<NodeName>,
     count: usize,
-    /// The first hosts that were notified.
-    hosts: Vec<NodeName>,
-    unknown: Vec<NodeName>,
+    /// The first hosts that were notified, and the first unknown ones.
+    #[serde(flatten)]
+    hosts: NotifiedHosts,
 }
 
-impl Announced {
+impl Progress {
+    /// Records a step that ends with this host.
+    fn advance(&mut self, last: Option<&NodeName>, step: &NotifiedHosts) {
+        self.after = last.cloned();
+        self.count += step.told.len();
+        for (known, new) in [
+            (&mut self.hosts.told, &step.told),
+            (&mut self.hosts.unknown, &step.unknown),
+        ] {
+            known.extend(new.iter().cloned());
+            known.truncate(HOSTS_NAMED);
+        }
+    }
+}
+
+impl AnnouncedFiring {
     pub fn new(
         trigger: TriggerName,
         by: String,
@@ -112,27 +125,9 @@ impl Announced {
         transaction.put(keys::trigger_announced(self.id), document::encode(self))
     }
 
-    fn firing(&self) -> Firing<'_> {
-        Firing {
-            trigger: &self.trigger,
-            by: self.by.clone(),
-            hosts: Vec::new(),
-            causes: self.causes.clone(),
-            deadline_seconds: self.deadline_seconds.unwrap_or(DEFAULT_DEADLINE),
-        }
-    }
-
     fn news(&self) -> TriggerNews {
-        let first = self.causes.first();
-        TriggerNews::Fired {
-            id: self.id,
-            by: self.by.clone(),
-            count: self.progress.count,
-            hosts: self.progress.hosts.clone(),
-            unknown: self.progress.unknown.clone(),
-            reason: first.and_then(|cause| cause.reason.clone()),
-            chain: first.map(|cause| cause.chain.clone()).unwrap_or_default(),
-        }
+        let Progress { count, hosts, .. } = &self.progress;
+        notify::fired(self.id, &self.by, &self.causes, *count, hosts)
     }
 }
 
@@ -140,31 +135,31 @@ impl Triggers {
     /// Processes the firing announced at a key, to its end. Returns this server's
     /// part of the result.
     pub async fn carry_out(&self, key: &str) -> Result<FireReply, ServiceError> {
-        let mut reply = FireReply::Fired {
-            hosts: Vec::new(),
-            unknown: Vec::new(),
-        };
+        let mut hosts = NotifiedHosts::default();
         // Another server may have been faster, at any step.
         while let Some(entry) = self.store.get(key).await? {
-            let announced: Announced = match document::decode(&entry) {
+            let announced: AnnouncedFiring = match document::decode(&entry) {
                 Ok(announced) => announced,
                 Err(error) => {
-                    tracing::error!(error = %error, "an announced trigger is left out");
-                    self.store.commit(Transaction::new().delete(key)).await?;
+                    tracing::error!(error = %error, "ignoring an announced trigger");
+                    settle(&*self.store, Transaction::new().delete(key)).await?;
                     continue;
                 }
             };
             let step = Transaction::new().when_unchanged(key, Some(&entry));
             let limits = self.limits(&announced.trigger).await?;
-            match limits::are_any(&limits) && !announced.released {
-                true => self.put_behind(step, key, &announced, &limits).await?,
-                false => {
-                    let told = self.tell_some(step, key, announced, &limits).await?;
-                    add(&mut reply, told);
-                }
+            if limits::are_any(&limits) && !announced.released {
+                self.put_behind(step, key, &announced, &limits).await?
+            } else {
+                let told = self.tell_some(step, key, &announced, &limits).await?;
+                hosts.told.extend(told.told);
+                hosts.unknown.extend(told.unknown);
             }
         }
-        Ok(reply)
+        Ok(FireReply::Fired {
+            hosts: hosts.told,
+            unknown: hosts.unknown,
+        })
     }
 
     /// Notifies the next hosts, in one transaction. Returns the notified and the
@@ -173,66 +168,40 @@ impl Triggers {
         &self,
         step: Transaction,
         key: &str,
-        mut announced: Announced,
+        announced: &AnnouncedFiring,
         limits: &TriggerLimits,
-    ) -> Result<(Vec<NodeName>, Vec<NodeName>), ServiceError> {
-        let all = self.whom(&announced, limits).await?;
+    ) -> Result<NotifiedHosts, ServiceError> {
+        let all = self.whom(announced, limits).await?;
         let after = announced.progress.after.as_ref();
         let mut left = all
             .into_iter()
             .filter(|host| after.is_none_or(|after| host > after));
         let hosts: Vec<NodeName> = left.by_ref().take(PER_STEP).collect();
         let more = left.next().is_some();
-        let (firing, now) = (announced.firing(), self.clock.now());
-        let expires = super::expires(now, firing.deadline_seconds)?;
-        let (mut transaction, mut told, mut unknown) = (step, Vec::new(), Vec::new());
-        let reads = hosts.iter().map(|host| async move {
-            let queue = self.store.get(&keys::trigger_queue(host)).await?;
-            Ok::<_, ServiceError>((
-                host,
-                nodes::environment_of(&*self.store, host).await?,
-                queue,
-            ))
-        });
-        for read in futures::future::join_all(reads).await {
-            let (host, environment, queue) = read?;
-            if !is_meant(environment.as_ref(), announced.environment.as_ref()) {
-                unknown.push(host.clone());
-                continue;
-            }
-            transaction = self.add_to_queue(transaction, &firing, host, queue.as_ref(), expires)?;
-            told.push(host.clone());
-        }
-        let progress = &mut announced.progress;
-        progress.after = hosts.last().cloned();
-        progress.count += told.len();
-        progress.hosts.extend(told.iter().cloned());
-        progress.hosts.truncate(NAMED);
-        progress.unknown.extend(unknown.iter().cloned());
-        progress.unknown.truncate(NAMED);
-        let transaction = match more {
-            true => transaction.put(key, document::encode(&announced)),
-            false => {
-                let event = TriggerEvent {
-                    trigger: announced.trigger.clone(),
-                    at: now,
-                    what: announced.news(),
-                };
-                let transaction = transaction.delete(key);
-                transaction.put(
-                    keys::trigger_event(Uuid::now_v7()),
-                    document::encode(&event),
-                )
-            }
+        let deadline = announced.deadline_seconds.unwrap_or(DEFAULT_DEADLINE);
+        let firing = QueuedFiring {
+            trigger: &announced.trigger,
+            causes: &announced.causes,
+            expires: super::expires(self.clock.now(), deadline)?,
         };
-        match self.store.commit(transaction).await?.is_committed() {
-            true if !more => {
-                self.metrics.triggers_fired();
-                Ok((told, unknown))
+        let notification = Notification {
+            environment: announced.environment.as_ref(),
+            ..Notification::of(firing, &hosts, &announced.by)
+        };
+        let progressed = |notified: &NotifiedHosts| {
+            let mut next = announced.clone();
+            next.progress.advance(hosts.last(), notified);
+            if more {
+                return step.clone().put(key, document::encode(&next));
             }
-            true => Ok((told, unknown)),
-            false => Ok((Vec::new(), Vec::new())),
+            self.told(step.clone().delete(key), &next.trigger, next.news())
+        };
+        // The second attempt knows the queues. After that, look at the announcement again.
+        let notified = self.notify(&notification, 2, progressed).await?;
+        if notified.is_some() && !more {
+            self.metrics.triggers_fired();
         }
+        Ok(notified.unwrap_or_default())
     }
 
     /// Moves the firing to the trigger's held firings, because its limits hold it back.
@@ -240,7 +209,7 @@ impl Triggers {
         &self,
         step: Transaction,
         key: &str,
-        announced: &Announced,
+        announced: &AnnouncedFiring,
         limits: &TriggerLimits,
     ) -> Result<(), ServiceError> {
         let mut hosts = Vec::new();
@@ -251,7 +220,7 @@ impl Triggers {
             }
         }
         let held_key = keys::trigger_held(&announced.trigger);
-        let known = document::read::<Held>(&*self.store, &held_key).await?;
+        let known = document::read::<HeldFirings>(&*self.store, &held_key).await?;
         let entry = known.as_ref().map(|known| known.entry.clone());
         let mut held = known.map(|known| known.document).unwrap_or_default();
         held.add(hosts, announced.causes.clone(), limits, self.clock.now());
@@ -263,7 +232,7 @@ impl Triggers {
             .put(held_key, document::encode(&held))
             .delete(key);
         // The task that handles held firings sees the change.
-        self.store.commit(transaction).await?;
+        settle(&*self.store, transaction).await?;
         Ok(())
     }
 
@@ -271,13 +240,13 @@ impl Triggers {
     /// named: that does not change later.
     async fn whom(
         &self,
-        announced: &Announced,
+        announced: &AnnouncedFiring,
         limits: &TriggerLimits,
     ) -> Result<Vec<NodeName>, ServiceError> {
         let hosts = self.hosts(&announced.hosts, announced.query.as_ref(), limits);
         match hosts.await {
             Err(ServiceError::Invalid { message, .. }) => {
-                tracing::warn!(trigger = %announced.trigger, by = announced.by, message, "a trigger is for nobody");
+                tracing::warn!(trigger = %announced.trigger, by = announced.by, message, "a trigger has no hosts");
                 Ok(Vec::new())
             }
             other => other,
@@ -288,11 +257,4 @@ impl Triggers {
 /// Returns whether a host exists, in the environment that a firing is bound to.
 fn is_meant(host: Option<&EnvironmentName>, bound: Option<&EnvironmentName>) -> bool {
     host.is_some_and(|host| bound.is_none_or(|bound| bound == host))
-}
-
-fn add(reply: &mut FireReply, (told, missing): (Vec<NodeName>, Vec<NodeName>)) {
-    if let FireReply::Fired { hosts, unknown } = reply {
-        hosts.extend(told);
-        unknown.extend(missing);
-    }
 }

@@ -15,7 +15,7 @@ const MOST_CAUSES: usize = 50;
 
 /// The effect of a firing on its chains.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Chained {
+pub enum ChainEffect {
     /// The firing continues, for each of these causes.
     On(Vec<TriggerCause>),
     /// Every chain that led here has ended.
@@ -32,7 +32,7 @@ pub fn continue_chains(
     by: Option<&NodeName>,
     request: &FireTrigger,
     now: Timestamp,
-) -> Chained {
+) -> ChainEffect {
     let hop = TriggerHop {
         trigger: trigger.to_string(),
         node: by.cloned(),
@@ -59,7 +59,7 @@ pub fn continue_chains(
     if earlier.is_empty() || earlier.len() < request.causes.len() {
         return match wanted {
             0 => stopped(StopReason::HopLimit, vec![hop]),
-            _ => Chained::On(vec![cause(wanted - 1, vec![hop])]),
+            _ => ChainEffect::On(vec![cause(wanted - 1, vec![hop])]),
         };
     }
     let mut on = Vec::new();
@@ -75,12 +75,12 @@ pub fn continue_chains(
     on.truncate(MOST_CAUSES);
     match (on.is_empty(), end) {
         (true, Some((why, chain))) => stopped(why, chain),
-        _ => Chained::On(on),
+        _ => ChainEffect::On(on),
     }
 }
 
-fn stopped(why: StopReason, chain: Vec<TriggerHop>) -> Chained {
-    Chained::Stopped { why, chain }
+fn stopped(why: StopReason, chain: Vec<TriggerHop>) -> ChainEffect {
+    ChainEffect::Stopped { why, chain }
 }
 
 fn reason_to_stop(ttl: u32, chain: &[TriggerHop]) -> Option<StopReason> {
@@ -111,27 +111,34 @@ mod tests {
     use super::*;
     use uuid::Uuid;
 
-    /// Fires `trigger` from a run on `node` that had these causes.
-    fn fire(trigger: &str, node: &str, causes: &[TriggerCause], changed: bool) -> Chained {
-        let request = FireTrigger {
+    fn request(causes: Vec<Cause>, changed: bool) -> FireTrigger {
+        FireTrigger {
             id: FiringId(Uuid::nil()),
             hosts: Vec::new(),
             query: None,
             ttl: None,
             reason: None,
             deadline_seconds: None,
-            causes: causes.iter().cloned().map(Cause::Trigger).collect(),
+            causes,
             changed,
-        };
+        }
+    }
+
+    /// Fires `trigger` from a run on `node` that had these causes.
+    fn fire(trigger: &str, node: &str, causes: &[TriggerCause], changed: bool) -> ChainEffect {
+        let request = request(
+            causes.iter().cloned().map(Cause::Trigger).collect(),
+            changed,
+        );
         let node = NodeName::new(node).expect("a name");
         let trigger = TriggerName::new(trigger).expect("a name");
         continue_chains(&trigger, Some(&node), &request, Timestamp::UNIX_EPOCH)
     }
 
-    fn on(chained: Chained) -> Vec<TriggerCause> {
+    fn on(chained: ChainEffect) -> Vec<TriggerCause> {
         match chained {
-            Chained::On(causes) => causes,
-            Chained::Stopped { why, chain } => panic!("stopped: {why:?} {chain:?}"),
+            ChainEffect::On(causes) => causes,
+            ChainEffect::Stopped { why, chain } => panic!("stopped: {why:?} {chain:?}"),
         }
     }
 
@@ -140,8 +147,8 @@ mod tests {
         let mut causes = Vec::new();
         for (count, (node, trigger)) in ring.iter().cycle().take(100).enumerate() {
             match fire(trigger, node, &causes, changed) {
-                Chained::On(next) => causes = next,
-                Chained::Stopped { why, .. } => return (count, why),
+                ChainEffect::On(next) => causes = next,
+                ChainEffect::Stopped { why, .. } => return (count, why),
             }
         }
         panic!("it does not end")
@@ -175,18 +182,10 @@ mod tests {
     }
 
     #[test]
-    fn a_run_with_a_cause_of_another_kind_begins_anew() {
+    fn a_run_with_a_cause_of_another_kind_starts_a_new_chain() {
         let first = on(fire("again", "a", &[], false));
-        let request = FireTrigger {
-            id: FiringId(Uuid::nil()),
-            hosts: Vec::new(),
-            query: None,
-            ttl: None,
-            reason: None,
-            deadline_seconds: None,
-            causes: vec![Cause::Trigger(first[0].clone()), Cause::Schedule],
-            changed: false,
-        };
+        let causes = vec![Cause::Trigger(first[0].clone()), Cause::Schedule];
+        let request = request(causes, false);
         let (node, trigger) = (
             NodeName::new("a").expect("a name"),
             TriggerName::new("again").expect("a name"),
@@ -196,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn one_chain_that_goes_on_is_enough() {
+    fn one_chain_that_continues_is_enough() {
         let old = on(fire("again", "a", &[], false));
         let other = on(fire("elsewhere", "b", &[], false));
         let causes = on(fire(

@@ -6,12 +6,12 @@
 use std::time::Duration;
 
 use bunraku_model::{CommandId, NodeName, TriggerName};
-use bunraku_store::{Change, Follow, Followed, Transaction, TransactionOutcome};
+use bunraku_store::{Change, Follow, FollowEvent, Swap, Transaction, compare_and_swap};
 use bunraku_wire::api::triggers::TriggerNews;
 use bunraku_wire::api::{CommandOutcome, CommandResult};
 use tokio_util::sync::CancellationToken;
 
-use super::limits::{Due, Held};
+use super::limits::{HeldFirings, HoldDecision};
 use super::node_queue::NodeQueue;
 use super::{RETRY, Triggers};
 use crate::due;
@@ -26,6 +26,9 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(5);
 
 /// The number of news that fit into one transaction with its other writes.
 const TOLD_AT_ONCE: usize = 100;
+
+/// A trigger, and what to record about it, if anything.
+type News = (TriggerName, Option<TriggerNews>);
 
 impl Triggers {
     /// Runs until cancelled.
@@ -50,8 +53,8 @@ impl Triggers {
         let mut pending = Follow::new(self.store.clone(), keys::all_pending_commands());
         loop {
             match pending.next().await {
-                Ok(Followed::Snapshot { .. }) => self.look_at_all_queues().await,
-                Ok(Followed::Changes(batch)) => {
+                Ok(FollowEvent::Snapshot { .. }) => self.look_at_all_queues().await,
+                Ok(FollowEvent::Changes(batch)) => {
                     for change in batch.changes {
                         if let Change::Delete { key } = change
                             && let Some((node, command)) = keys::parse_pending_command(&key)
@@ -61,7 +64,7 @@ impl Triggers {
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(error = %error, "following answers failed; trying again");
+                    tracing::warn!(error = %error, "watching answers failed; retrying");
                     tokio::time::sleep(RETRY).await;
                 }
             }
@@ -75,7 +78,7 @@ impl Triggers {
             tick.tick().await;
             self.look_at_all_queues().await;
             if let Err(error) = self.forget_old_events().await {
-                tracing::warn!(error = %error, "old events stay; trying again");
+                tracing::warn!(error = %error, "cannot delete old events; retrying");
             }
         }
     }
@@ -91,7 +94,7 @@ impl Triggers {
 
     async fn advance_or_warn(&self, node: &NodeName, answered: Option<CommandId>) {
         if let Err(error) = self.advance(node, answered).await {
-            tracing::warn!(%node, error = %error, "a node's triggers wait; trying again");
+            tracing::warn!(%node, error = %error, "cannot deliver a node's triggers; retrying");
         }
     }
 
@@ -104,94 +107,57 @@ impl Triggers {
         node: &NodeName,
         answered: Option<CommandId>,
     ) -> Result<(), ServiceError> {
-        loop {
-            let key = keys::trigger_queue(node);
-            let Some(read) = document::read::<NodeQueue>(&*self.store, &key).await? else {
-                return Ok(());
-            };
-            let (mut queue, mut news) = (read.document.clone(), Vec::new());
-            if let Some(under_way) = &queue.under_way {
-                let id = under_way.command;
-                if answered.is_some_and(|answered| answered != id) {
-                    return Ok(());
-                }
-                if answered.is_none()
-                    && self
-                        .store
-                        .get(&keys::command_pending(node, id))
-                        .await?
-                        .is_some()
-                {
-                    return self.expire_waiting(node, read).await;
-                }
-                let what = self.answer(node, id).await?;
-                news.extend(
-                    under_way
-                        .triggers
-                        .iter()
-                        .cloned()
-                        .zip(std::iter::repeat(what)),
-                );
-                queue.under_way = None;
-            }
-            for trigger in queue.expire(self.clock.now()) {
-                news.push((trigger, Some(TriggerNews::Expired { node: node.clone() })));
-            }
-            if queue == read.document && queue.waiting.is_empty() {
-                return Ok(());
-            }
-            if self.store.get(&keys::node_record(node)).await?.is_none() {
-                let gone = Transaction::new().delete(key);
-                self.store.commit(gone).await?;
-                return Ok(());
-            }
-            let more = news.split_off(news.len().min(TOLD_AT_ONCE));
-            let transaction = self.write_queue(
-                self.with_news(news),
-                node,
-                Some(&read.entry),
-                queue,
-                "triggers",
-            );
-            if let TransactionOutcome::Committed(_) = self.store.commit(transaction).await? {
-                return self.record_all(more).await;
-            }
-        }
+        let more = compare_and_swap(&*self.store, |_| self.next_step(node, answered)).await?;
+        self.record_all(more).await
     }
 
-    /// Drops expired firings that wait behind a command that is still on its way.
-    async fn expire_waiting(
+    /// Decides on a node's queue. The result is the news that do not fit into the transaction.
+    async fn next_step(
         &self,
         node: &NodeName,
-        read: document::Stored<NodeQueue>,
-    ) -> Result<(), ServiceError> {
-        let mut queue = read.document.clone();
-        let late = queue.expire(self.clock.now());
-        if late.is_empty() {
-            return Ok(());
+        answered: Option<CommandId>,
+    ) -> Result<Swap<Vec<News>>, ServiceError> {
+        let key = keys::trigger_queue(node);
+        let Some(read) = document::read::<NodeQueue>(&*self.store, &key).await? else {
+            return Ok(Swap::Done(Vec::new()));
+        };
+        let (mut queue, mut news) = (read.document.clone(), Vec::new());
+        let mut waits = false;
+        if let Some(under_way) = &queue.under_way {
+            let id = under_way.command;
+            if answered.is_some_and(|answered| answered != id) {
+                return Ok(Swap::Done(Vec::new()));
+            }
+            let pending = keys::command_pending(node, id);
+            waits = answered.is_none() && self.store.get(&pending).await?.is_some();
+            if !waits {
+                let what = self.answer(node, id).await?;
+                let triggers = under_way.triggers.iter().cloned();
+                news.extend(triggers.zip(std::iter::repeat(what)));
+                queue.under_way = None;
+            }
         }
-        let expired = TriggerNews::Expired { node: node.clone() };
-        let mut news: Vec<_> = (late.into_iter())
-            .zip(std::iter::repeat(Some(expired)))
-            .collect();
+        for trigger in queue.expire(self.clock.now()) {
+            news.push((trigger, Some(TriggerNews::Expired { node: node.clone() })));
+        }
+        // Firings that wait behind a command that is still on its way can only expire.
+        if queue == read.document && (waits || queue.waiting.is_empty()) {
+            return Ok(Swap::Done(Vec::new()));
+        }
+        if self.store.get(&keys::node_record(node)).await?.is_none() {
+            let gone = Transaction::new().when_unchanged(&key, Some(&read.entry));
+            return Ok(Swap::Write(gone.delete(key), Vec::new()));
+        }
         let more = news.split_off(news.len().min(TOLD_AT_ONCE));
-        let transaction = self.write_queue(
-            self.with_news(news),
-            node,
-            Some(&read.entry),
-            queue,
-            "triggers",
-        );
-        match self.store.commit(transaction).await?.is_committed() {
-            true => self.record_all(more).await,
-            false => Ok(()),
-        }
+        let transaction = self.with_news(news);
+        let transaction = self.write_queue(transaction, node, Some(&read.entry), queue, "triggers");
+        Ok(Swap::Write(transaction, more))
     }
 
     /// Starts a transaction with these news. Firings that a node does not get are
     /// reported in the step that removes them from its queue: otherwise a server
     /// that dies in between would never report them.
-    fn with_news(&self, news: Vec<(TriggerName, Option<TriggerNews>)>) -> Transaction {
+    fn with_news(&self, news: Vec<News>) -> Transaction {
         let mut transaction = Transaction::new();
         for (trigger, what) in news {
             if let Some(what) = what {
@@ -230,10 +196,7 @@ impl Triggers {
         })
     }
 
-    async fn record_all(
-        &self,
-        news: Vec<(TriggerName, Option<TriggerNews>)>,
-    ) -> Result<(), ServiceError> {
+    async fn record_all(&self, news: Vec<News>) -> Result<(), ServiceError> {
         for (trigger, what) in news {
             if let Some(what) = what {
                 self.count(&what);
@@ -251,18 +214,18 @@ impl Triggers {
             let Some(trigger) = name.and_then(|name| TriggerName::new(name).ok()) else {
                 continue;
             };
-            let held: Held = document::decode(&entry)?;
+            let held: HeldFirings = document::decode(&entry)?;
             let limits = self.limits(&trigger).await?;
             let now = self.clock.now();
             match held.due(&limits, now) {
-                Due::Now => {
+                HoldDecision::Now => {
                     self.release(&trigger).await?;
                 }
-                Due::At(at) => {
+                HoldDecision::At(at) => {
                     let left = Duration::try_from(at.duration_since(now)).unwrap_or_default();
                     sleep = sleep.min(left);
                 }
-                Due::NotYet => {}
+                HoldDecision::NotYet => {}
             }
         }
         Ok(sleep)

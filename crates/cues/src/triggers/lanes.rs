@@ -9,29 +9,31 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Mutex, PoisonError};
 
 use bunraku_model::{NodeName, TriggerName};
-use bunraku_store::{Transaction, TransactionOutcome};
+use bunraku_store::Transaction;
 use bunraku_wire::api::TriggerCause;
 use jiff::Timestamp;
 use tokio::sync::oneshot;
 
-use super::node_queue::NodeQueue;
+use super::notify::{HostNotice, Notification, QueuedFiring};
 use super::{Firing, Triggers};
-use bunraku_control::document;
-use bunraku_control::{ServiceError, keys};
+use bunraku_control::ServiceError;
 
 /// The number of lanes. Writes for different lanes run concurrently, and each lane has one writer.
 const LANES: usize = 64;
+
+/// Attempts per look at the queue. Other servers rarely write to the same node.
+const ATTEMPTS: usize = 8;
 
 pub(super) struct Lanes([Lane; LANES]);
 
 #[derive(Default)]
 struct Lane {
-    left: Mutex<Vec<Left>>,
+    left: Mutex<Vec<PendingFiring>>,
     turn: tokio::sync::Mutex<()>,
 }
 
 /// A firing left in a lane.
-struct Left {
+struct PendingFiring {
     host: NodeName,
     trigger: TriggerName,
     causes: Vec<TriggerCause>,
@@ -57,20 +59,20 @@ impl Lanes {
 }
 
 impl Lane {
-    fn leave(&self, left: Left) {
+    fn leave(&self, left: PendingFiring) {
         self.lock().push(left);
     }
 
     /// Takes all firings from the lane, by host.
-    fn take(&self) -> BTreeMap<NodeName, Vec<Left>> {
-        let mut by_host: BTreeMap<NodeName, Vec<Left>> = BTreeMap::new();
+    fn take(&self) -> BTreeMap<NodeName, Vec<PendingFiring>> {
+        let mut by_host: BTreeMap<NodeName, Vec<PendingFiring>> = BTreeMap::new();
         for left in std::mem::take(&mut *self.lock()) {
             by_host.entry(left.host.clone()).or_default().push(left);
         }
         by_host
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Left>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<PendingFiring>> {
         self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -85,7 +87,7 @@ impl Triggers {
     ) -> Result<bool, ServiceError> {
         let lane = self.lanes.of(host);
         let (written, mut outcome) = oneshot::channel();
-        lane.leave(Left {
+        lane.leave(PendingFiring {
             host: host.clone(),
             trigger: firing.trigger.clone(),
             causes: firing.causes.clone(),
@@ -105,39 +107,32 @@ impl Triggers {
             }
         }
         outcome.try_recv().map_err(|_| ServiceError::Busy {
-            message: "another firing at the same node failed; fire again".to_owned(),
+            message: "another firing for the same node failed; fire again".to_owned(),
         })
     }
 
-    async fn write_left(&self, host: &NodeName, left: &[Left]) -> Result<bool, ServiceError> {
-        let by = left.first().map_or("", |left| &*left.by);
-        // The usual case: the node exists and nothing waits for it.
-        let mut entry = None;
+    async fn write_left(
+        &self,
+        host: &NodeName,
+        left: &[PendingFiring],
+    ) -> Result<bool, ServiceError> {
+        let firings = left.iter().map(|left| QueuedFiring {
+            trigger: &left.trigger,
+            causes: &left.causes,
+            expires: left.expires,
+        });
+        let notification = Notification {
+            notices: vec![HostNotice {
+                host,
+                firings: firings.collect(),
+            }],
+            by: left.first().map_or("", |left| &*left.by),
+            environment: None,
+        };
         loop {
-            let mut queue: NodeQueue = match &entry {
-                None => NodeQueue::default(),
-                Some(entry) => document::decode(entry)?,
-            };
-            let mut added = false;
-            for left in left {
-                added |= queue.add(&left.trigger, &left.causes, left.expires);
-            }
-            if !added {
-                return Ok(true);
-            }
-            let transaction = self
-                .write_queue(Transaction::new(), host, entry.as_ref(), queue, by)
-                .read_on_failure(keys::trigger_queue(host))
-                .read_on_failure(keys::node_record(host));
-            match self.store.commit(transaction).await? {
-                TransactionOutcome::Committed(_) => return Ok(true),
-                TransactionOutcome::Refused(found) => {
-                    let mut found = found.into_iter();
-                    entry = found.next().flatten();
-                    if found.next().flatten().is_none() {
-                        return Ok(false);
-                    }
-                }
+            let notified = self.notify(&notification, ATTEMPTS, |_| Transaction::new());
+            if let Some(notified) = notified.await? {
+                return Ok(!notified.told.is_empty());
             }
         }
     }

@@ -11,7 +11,7 @@ const MOST_CAUSES: usize = 200;
 
 /// The held firings of one trigger.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
-pub struct Held {
+pub struct HeldFirings {
     /// The time of each occurrence; as many as the limits need.
     pub occurrences: Vec<Timestamp>,
     pub hosts: Vec<NodeName>,
@@ -24,14 +24,14 @@ pub struct Held {
 
 /// The decision about a held trigger.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Due {
+pub enum HoldDecision {
     Now,
     At(Timestamp),
     /// Not before it is fired again.
     NotYet,
 }
 
-impl Held {
+impl HeldFirings {
     pub fn add(
         &mut self,
         hosts: Vec<NodeName>,
@@ -60,12 +60,12 @@ impl Held {
     }
 
     /// Returns when it may be released, under these limits.
-    pub fn due(&self, limits: &TriggerLimits, now: Timestamp) -> Due {
+    pub fn due(&self, limits: &TriggerLimits, now: Timestamp) -> HoldDecision {
         let Some(newest) = self.occurrences.last() else {
-            return Due::NotYet;
+            return HoldDecision::NotYet;
         };
         if (self.occurrences.len() as u64) < limits.occurrences.unwrap_or(1) {
-            return Due::NotYet;
+            return HoldDecision::NotYet;
         }
         let quiet = limits.quiet_seconds.map(|seconds| after(*newest, seconds));
         let interval = match (limits.interval_seconds, self.last) {
@@ -73,8 +73,8 @@ impl Held {
             _ => None,
         };
         match quiet.max(interval) {
-            Some(at) if at > now => Due::At(at),
-            _ => Due::Now,
+            Some(at) if at > now => HoldDecision::At(at),
+            _ => HoldDecision::Now,
         }
     }
 
@@ -107,8 +107,8 @@ mod tests {
         Timestamp::from_second(second).expect("a time")
     }
 
-    fn fired(limits: &TriggerLimits, seconds: &[i64]) -> Held {
-        let mut held = Held::default();
+    fn fired(limits: &TriggerLimits, seconds: &[i64]) -> HeldFirings {
+        let mut held = HeldFirings::default();
         for second in seconds {
             held.add(Vec::new(), Vec::new(), limits, at(*second));
         }
@@ -122,8 +122,8 @@ mod tests {
             ..TriggerLimits::default()
         };
         let held = fired(&limits, &[100, 105]);
-        assert_eq!(held.due(&limits, at(112)), Due::At(at(115)));
-        assert_eq!(held.due(&limits, at(115)), Due::Now);
+        assert_eq!(held.due(&limits, at(112)), HoldDecision::At(at(115)));
+        assert_eq!(held.due(&limits, at(115)), HoldDecision::Now);
     }
 
     #[test]
@@ -133,11 +133,15 @@ mod tests {
             ..TriggerLimits::default()
         };
         let held = fired(&limits, &[100]);
-        assert_eq!(held.due(&limits, at(100)), Due::Now);
-        let mut held = Held::released(at(100));
-        assert_eq!(held.due(&limits, at(500)), Due::NotYet, "nothing waits");
+        assert_eq!(held.due(&limits, at(100)), HoldDecision::Now);
+        let mut held = HeldFirings::released(at(100));
+        assert_eq!(
+            held.due(&limits, at(500)),
+            HoldDecision::NotYet,
+            "nothing waits"
+        );
         held.add(Vec::new(), Vec::new(), &limits, at(110));
-        assert_eq!(held.due(&limits, at(110)), Due::At(at(160)));
+        assert_eq!(held.due(&limits, at(110)), HoldDecision::At(at(160)));
     }
 
     #[test]
@@ -147,21 +151,27 @@ mod tests {
             within_seconds: Some(60),
             ..TriggerLimits::default()
         };
-        assert_eq!(fired(&limits, &[0, 10]).due(&limits, at(10)), Due::NotYet);
-        assert_eq!(fired(&limits, &[0, 10, 20]).due(&limits, at(20)), Due::Now);
+        assert_eq!(
+            fired(&limits, &[0, 10]).due(&limits, at(10)),
+            HoldDecision::NotYet
+        );
+        assert_eq!(
+            fired(&limits, &[0, 10, 20]).due(&limits, at(20)),
+            HoldDecision::Now
+        );
         assert_eq!(
             fired(&limits, &[0, 10, 100]).due(&limits, at(100)),
-            Due::NotYet
+            HoldDecision::NotYet
         );
         assert_eq!(
             fired(&limits, &[0, 90, 100, 110]).due(&limits, at(110)),
-            Due::Now
+            HoldDecision::Now
         );
     }
 
     #[test]
     fn everything_that_is_held_back_is_remembered_or_counted() {
-        let (limits, mut held) = (TriggerLimits::default(), Held::default());
+        let (limits, mut held) = (TriggerLimits::default(), HeldFirings::default());
         for number in 0..1_000 {
             let host = NodeName::new(format!("n{}", number % 3)).expect("a name");
             let cause = TriggerCause {

@@ -1,20 +1,22 @@
 //! Triggers: firing, limits, and the commands that nodes receive.
 //!
-//! A firing passes three gates, each a pure decision: its chain of causes
-//! (`chain`), the trigger's limits (`limits`), and the queue of each node
-//! (`node_queue`). A gate's decision is written in a transaction that compares
+//! A firing passes four gates, each a pure decision: its chain of causes
+//! (`chain`), the node's budget (`budget`), the trigger's limits (`limits`), and
+//! the queue of each node (`node_queue`). A gate's decision is written in a transaction that compares
 //! everything it read, so any server may do the next step, and a crash between
 //! two steps loses nothing: `dispatch` finds waiting firings again.
 //!
 //! Absent: running anything. A node gets a run command and has its own queue.
 
 mod announced;
+mod budget;
 pub mod chain;
 mod dispatch;
 mod history;
 mod lanes;
 mod limits;
 mod node_queue;
+mod notify;
 #[cfg(test)]
 mod tests;
 
@@ -22,23 +24,27 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bunraku_model::{CommandId, NodeName, NodeRunId, Role, TriggerName};
-use bunraku_store::{Compare, KeyValue, SharedStore, Transaction, TransactionOutcome};
+use bunraku_store::{Compare, KeyValue, SharedStore, Swap, Transaction, compare_and_swap, settle};
 use bunraku_wire::api::triggers::{
-    FireReply, FireTrigger, TriggerLimits, TriggerNews, TriggerSummary,
+    FireReply, FireTrigger, StopReason, TriggerLimits, TriggerNews, TriggerSummary,
 };
-use bunraku_wire::api::{Cause, Command, Envelope, RunRequest, RunSubject, TriggerCause};
+use bunraku_wire::api::{
+    Cause, Command, Envelope, RunRequest, RunSubject, TriggerCause, TriggerHop,
+};
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use crate::once::Asker;
-pub use announced::Announced;
+use crate::once::OnceCaller;
+pub use announced::AnnouncedFiring;
+use budget::Spending;
 use bunraku_control::clock::Clock;
 use bunraku_control::document::{self, Decision};
 use bunraku_control::find_nodes::check_node_query;
 use bunraku_control::{FindNodes, Metrics, ServiceError, keys};
-use chain::Chained;
-pub use limits::{Due, Held, are_any as limits_hold};
+use chain::ChainEffect;
+pub use limits::{HeldFirings, HoldDecision, are_any as limits_hold};
 use node_queue::NodeQueue;
+use notify::{Notification, NotifiedHosts, QueuedFiring};
 
 /// Nodes per transaction: two compares, two writes and two reads each, of 128.
 const PER_TRANSACTION: usize = 60;
@@ -93,7 +99,7 @@ impl Triggers {
     pub async fn fire(
         &self,
         trigger: &TriggerName,
-        asker: Asker<'_>,
+        asker: OnceCaller<'_>,
         request: &FireTrigger,
     ) -> Result<FireReply, ServiceError> {
         let limits = self.limits(trigger).await?;
@@ -104,35 +110,44 @@ impl Triggers {
             return Err(ServiceError::Forbidden {
                 message: format!("`{}` may not fire `{trigger}`", asker.name),
                 hint: Some(format!(
-                    "an operator says who may, with `bunraku trigger define '{trigger}'`"
+                    "ask an operator to permit it with `bunraku trigger define '{trigger}' --fired-by …`"
                 )),
             });
         }
         let node = (asker.role == Role::Node).then_some(asker.name);
         if node.is_some() && request.query.is_some() {
             return Err(ServiceError::Forbidden {
-                message: "a node may not choose hosts by a query of its own".to_owned(),
+                message: "a node may not choose hosts with its own query".to_owned(),
                 hint: Some(format!(
-                    "an operator says whom it is for, with `bunraku trigger define '{trigger}' --query …`"
+                    "ask an operator to set the hosts with `bunraku trigger define '{trigger}' --query …`"
                 )),
             });
         }
         let hosts = self
             .hosts(&request.hosts, request.query.as_ref(), &limits)
             .await?;
-        match chain::continue_chains(trigger, node, request, self.clock.now()) {
-            Chained::Stopped { why, chain } => {
+        let chained = chain::continue_chains(trigger, node, request, self.clock.now());
+        if let (Some(node), ChainEffect::On(causes)) = (node, &chained)
+            && let Spending::Exhausted { first } = self.spend(node, trigger, &limits).await?
+        {
+            let why = StopReason::Budget;
+            let chain = causes
+                .first()
+                .map(|cause| cause.chain.clone())
+                .unwrap_or_default();
+            self.metrics.trigger_stopped(why);
+            if first {
+                self.record_stop(trigger, asker, why, &chain).await?;
+            }
+            return Ok(FireReply::Stopped { why, chain });
+        }
+        match chained {
+            ChainEffect::Stopped { why, chain } => {
                 self.metrics.trigger_stopped(why);
-                tracing::warn!(%trigger, by = %asker.name, ?why, ?chain, "a chain of triggers ends here");
-                let news = TriggerNews::Stopped {
-                    by: asker.name.to_string(),
-                    why,
-                    chain: chain.clone(),
-                };
-                self.record(trigger, news).await?;
+                self.record_stop(trigger, asker, why, &chain).await?;
                 Ok(FireReply::Stopped { why, chain })
             }
-            Chained::On(causes) => {
+            ChainEffect::On(causes) => {
                 let firing = Firing {
                     trigger,
                     by: asker.name.to_string(),
@@ -145,15 +160,32 @@ impl Triggers {
         }
     }
 
+    async fn record_stop(
+        &self,
+        trigger: &TriggerName,
+        asker: OnceCaller<'_>,
+        why: StopReason,
+        chain: &[TriggerHop],
+    ) -> Result<(), ServiceError> {
+        tracing::warn!(%trigger, by = %asker.name, why = why.as_str(), ?chain, "stopped a chain of triggers");
+        let news = TriggerNews::Stopped {
+            by: asker.name.to_string(),
+            why,
+            chain: chain.to_vec(),
+        };
+        self.record(trigger, news).await
+    }
+
     async fn go_on(
         &self,
         firing: &Firing<'_>,
         limits: &TriggerLimits,
     ) -> Result<FireReply, ServiceError> {
         self.metrics.triggers_fired();
-        match limits::are_any(limits) {
-            false => self.send_out(firing).await,
-            true => self.hold(firing, limits).await,
+        if limits::are_any(limits) {
+            self.hold(firing, limits).await
+        } else {
+            self.send_out(firing).await
         }
     }
 
@@ -165,30 +197,31 @@ impl Triggers {
         limits: &TriggerLimits,
     ) -> Result<Vec<NodeName>, ServiceError> {
         let mut hosts = named.to_vec();
-        let query = match hosts.is_empty() {
-            true => query.or(limits.query.as_ref()),
-            false => query,
+        let query = if hosts.is_empty() {
+            query.or(limits.query.as_ref())
+        } else {
+            query
         };
         match (query, &self.find_nodes) {
             (None, _) => {}
             (Some(query), Some(find)) => hosts.extend(find.nodes_matching(query).await?),
             (Some(_), None) => {
                 return Err(ServiceError::invalid(
-                    "this server answers no queries: name the hosts",
+                    "this server does not answer queries: list the hosts",
                 ));
             }
         }
         hosts.sort();
         hosts.dedup();
         if hosts.len() > MOST_HOSTS {
-            let message = format!("{} hosts are more than {MOST_HOSTS}", hosts.len());
+            let message = format!("{} hosts exceed the limit of {MOST_HOSTS}", hosts.len());
             return Err(ServiceError::invalid(message));
         }
         if hosts.is_empty() && query.is_none() {
             return Err(ServiceError::Invalid {
                 message: "a trigger needs hosts to start runs on".to_owned(),
                 hint: Some(
-                    "name them, or say whom it is for with `bunraku trigger define NAME --query …`"
+                    "list them, or define them with `bunraku trigger define NAME --query …`"
                         .to_owned(),
                 ),
             });
@@ -205,7 +238,7 @@ impl Triggers {
     ) -> Result<FireReply, ServiceError> {
         let key = keys::trigger_held(firing.trigger);
         let now = self.clock.now();
-        let held = document::update(&*self.store, &key, |current: Option<Held>| {
+        let held = document::update(&*self.store, &key, |current: Option<HeldFirings>| {
             let mut held = current.unwrap_or_default();
             // The same firing again: its reply was lost.
             let known = firing.causes.iter().all(|cause| {
@@ -224,7 +257,7 @@ impl Triggers {
         let held = held.await?.unwrap_or_default();
         let occurrences = held.occurrences.len() as u64;
         let until = match held.due(limits, now) {
-            Due::Now => {
+            HoldDecision::Now => {
                 let reply = self.release(firing.trigger).await?;
                 // Another caller saw that it was due and has released it.
                 return Ok(reply.unwrap_or(FireReply::Fired {
@@ -232,8 +265,8 @@ impl Triggers {
                     unknown: Vec::new(),
                 }));
             }
-            Due::At(until) => Some(until),
-            Due::NotYet => None,
+            HoldDecision::At(until) => Some(until),
+            HoldDecision::NotYet => None,
         };
         Ok(FireReply::Held { occurrences, until })
     }
@@ -242,29 +275,31 @@ impl Triggers {
     async fn release(&self, trigger: &TriggerName) -> Result<Option<FireReply>, ServiceError> {
         let key = keys::trigger_held(trigger);
         let _turn = self.releasing.lock().await;
-        loop {
+        let key = &key;
+        let announced = compare_and_swap(&*self.store, |_| async move {
             let limits = self.limits(trigger).await?;
-            let Some(read) = document::read::<Held>(&*self.store, &key).await? else {
-                return Ok(None);
+            let Some(read) = document::read::<HeldFirings>(&*self.store, key).await? else {
+                return Ok(Swap::Done(None));
             };
             let (held, now) = (read.document, self.clock.now());
-            if held.due(&limits, now) != Due::Now {
-                return Ok(None);
+            if held.due(&limits, now) != HoldDecision::Now {
+                return Ok(Swap::Done(None));
             }
             // From here on it is announced, and announcements are processed once.
-            let announced = Announced {
+            let announced = AnnouncedFiring {
                 deadline_seconds: Some(held.deadline_seconds),
                 released: true,
-                ..Announced::new(trigger.clone(), held.by, held.hosts, held.causes)
+                ..AnnouncedFiring::new(trigger.clone(), held.by, held.hosts, held.causes)
             };
             let transaction = Transaction::new()
-                .when_unchanged(&key, Some(&read.entry))
-                .put(key.clone(), document::encode(&Held::released(now)));
+                .when_unchanged(key, Some(&read.entry))
+                .put(key, document::encode(&HeldFirings::released(now)));
             let transaction = announced.put_in(transaction);
-            if self.store.commit(transaction).await?.is_committed() {
-                let key = keys::trigger_announced(announced.id);
-                return Ok(Some(self.carry_out(&key).await?));
-            }
+            Ok::<_, ServiceError>(Swap::Write(transaction, Some(announced.id)))
+        });
+        match announced.await? {
+            None => Ok(None),
+            Some(id) => self.carry_out(&keys::trigger_announced(id)).await.map(Some),
         }
     }
 
@@ -276,96 +311,52 @@ impl Triggers {
             .chunks(PER_TRANSACTION)
             .map(|hosts| self.send_chunk(firing, hosts, expires));
         // Wait for all of them: if one chunk fails, the others can still succeed.
-        let (mut told, mut unknown) = (Vec::new(), Vec::new());
+        let mut hosts = NotifiedHosts::default();
         for outcome in futures::future::join_all(chunks).await {
-            let (known, missing) = outcome?;
-            told.extend(known);
-            unknown.extend(missing);
+            let chunk = outcome?;
+            hosts.told.extend(chunk.told);
+            hosts.unknown.extend(chunk.unknown);
         }
-        let first = firing.causes.first();
-        let news = TriggerNews::Fired {
-            id: first
-                .and_then(|cause| cause.firing)
-                .unwrap_or(bunraku_model::FiringId(Uuid::nil())),
-            by: firing.by.clone(),
-            count: told.len(),
-            hosts: told.iter().take(20).cloned().collect(),
-            unknown: unknown.iter().take(20).cloned().collect(),
-            reason: first.and_then(|cause| cause.reason.clone()),
-            chain: first.map(|cause| cause.chain.clone()).unwrap_or_default(),
-        };
+        let first = firing.causes.first().and_then(|cause| cause.firing);
+        let id = first.unwrap_or(bunraku_model::FiringId(Uuid::nil()));
+        let count = hosts.told.len();
+        let news = notify::fired(id, &firing.by, &firing.causes, count, &hosts);
         self.record(firing.trigger, news).await?;
         Ok(FireReply::Fired {
-            hosts: told,
-            unknown,
+            hosts: hosts.told,
+            unknown: hosts.unknown,
         })
     }
 
-    /// Uses one transaction for many hosts, or one per host if another writer interfered.
+    /// Uses one transaction for many hosts, or the lane of each host if other writers
+    /// interfered.
     async fn send_chunk(
         &self,
         firing: &Firing<'_>,
         hosts: &[NodeName],
         expires: Timestamp,
-    ) -> Result<(Vec<NodeName>, Vec<NodeName>), ServiceError> {
-        if let [host] = hosts {
-            return match self.send_one(firing, host, expires).await? {
-                true => Ok((vec![host.clone()], Vec::new())),
-                false => Ok((Vec::new(), vec![host.clone()])),
+    ) -> Result<NotifiedHosts, ServiceError> {
+        if hosts.len() > 1 {
+            let queued = QueuedFiring {
+                trigger: firing.trigger,
+                causes: &firing.causes,
+                expires,
             };
-        }
-        // A node rarely has waiting firings. So this assumes an empty queue
-        // without reading it; if that is wrong, the refusal returns the actual
-        // content.
-        let mut transaction = Transaction::new();
-        for host in hosts {
-            transaction = self
-                .add_to_queue(transaction, firing, host, None, expires)?
-                .read_on_failure(keys::trigger_queue(host))
-                .read_on_failure(keys::node_record(host));
-        }
-        let found = match self.store.commit(transaction).await? {
-            TransactionOutcome::Committed(_) => return Ok((hosts.to_vec(), Vec::new())),
-            TransactionOutcome::Refused(found) => found,
-        };
-        let (mut known, mut unknown) = (Vec::new(), Vec::new());
-        let mut transaction = Transaction::new();
-        for (host, found) in hosts.iter().zip(found.chunks_exact(2)) {
-            let [entry, node] = found else { continue };
-            if node.is_none() {
-                unknown.push(host.clone());
-                continue;
+            let notification = Notification::of(queued, hosts, &firing.by);
+            let notified = self.notify(&notification, 2, |_| Transaction::new());
+            if let Some(notified) = notified.await? {
+                return Ok(notified);
             }
-            known.push(host.clone());
-            transaction = self.add_to_queue(transaction, firing, host, entry.as_ref(), expires)?;
         }
-        if transaction.operations.is_empty() || self.store.commit(transaction).await?.is_committed()
-        {
-            return Ok((known, unknown));
+        let mut notified = NotifiedHosts::default();
+        for host in hosts {
+            if self.send_one(firing, host, expires).await? {
+                notified.told.push(host.clone());
+            } else {
+                notified.unknown.push(host.clone());
+            }
         }
-        for host in &known {
-            self.send_one(firing, host, expires).await?;
-        }
-        Ok((known, unknown))
-    }
-
-    /// Adds the writes that queue a firing for a host, or send it.
-    fn add_to_queue(
-        &self,
-        transaction: Transaction,
-        firing: &Firing<'_>,
-        host: &NodeName,
-        entry: Option<&KeyValue>,
-        expires: Timestamp,
-    ) -> Result<Transaction, ServiceError> {
-        let mut queue: NodeQueue = match entry {
-            None => NodeQueue::default(),
-            Some(entry) => document::decode(entry)?,
-        };
-        if !queue.add(firing.trigger, &firing.causes, expires) {
-            return Ok(transaction);
-        }
-        Ok(self.write_queue(transaction, host, entry, queue, &firing.by))
+        Ok(notified)
     }
 
     /// Writes a host's queue, and a command if one can be sent.
@@ -393,9 +384,10 @@ impl Triggers {
             transaction =
                 transaction.put(keys::command_pending(host, id), document::encode(&envelope));
         }
-        match queue.is_empty() {
-            true => transaction.delete(key),
-            false => transaction.put(key, document::encode(&queue)),
+        if queue.is_empty() {
+            transaction.delete(key)
+        } else {
+            transaction.put(key, document::encode(&queue))
         }
     }
 
@@ -408,16 +400,24 @@ impl Triggers {
         if let Some(query) = &limits.query {
             check_node_query(query)?;
         }
+        if let Some(budget) = limits.budget
+            && !(1..=budget::MOST_FIRINGS).contains(&budget)
+        {
+            return Err(ServiceError::invalid(format!(
+                "a budget is between 1 and {} firings per hour, not {budget}",
+                budget::MOST_FIRINGS
+            )));
+        }
         let transaction =
             Transaction::new().put(keys::trigger_limits(trigger), document::encode(limits));
-        self.store.commit(transaction).await?;
+        settle(&*self.store, transaction).await?;
         Ok(())
     }
 
     /// Removes the limits of a trigger, and releases its held firings.
     pub async fn forget(&self, trigger: &TriggerName) -> Result<(), ServiceError> {
         let transaction = Transaction::new().delete(keys::trigger_limits(trigger));
-        self.store.commit(transaction).await?;
+        settle(&*self.store, transaction).await?;
         self.release(trigger).await?;
         Ok(())
     }
@@ -447,11 +447,12 @@ impl Triggers {
     /// Returns one trigger.
     pub async fn show(&self, trigger: &TriggerName) -> Result<TriggerSummary, ServiceError> {
         let limits = self.limits(trigger).await?;
-        let held = document::read::<Held>(&*self.store, &keys::trigger_held(trigger)).await?;
+        let held =
+            document::read::<HeldFirings>(&*self.store, &keys::trigger_held(trigger)).await?;
         let held = held.map(|read| read.document).unwrap_or_default();
         let until = match held.due(&limits, self.clock.now()) {
-            Due::At(until) => Some(until),
-            Due::Now | Due::NotYet => None,
+            HoldDecision::At(until) => Some(until),
+            HoldDecision::Now | HoldDecision::NotYet => None,
         };
         Ok(TriggerSummary {
             name: trigger.clone(),

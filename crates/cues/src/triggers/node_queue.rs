@@ -17,9 +17,9 @@ const MOST_WAITING: usize = 200;
 
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub(super) struct NodeQueue {
-    pub(super) under_way: Option<UnderWay>,
+    pub(super) under_way: Option<InFlightCommand>,
     #[serde(default)]
-    pub(super) waiting: Vec<Waiting>,
+    pub(super) waiting: Vec<WaitingCause>,
     /// The number of causes beyond those kept one by one.
     #[serde(default)]
     pub(super) more: u64,
@@ -27,7 +27,7 @@ pub(super) struct NodeQueue {
 
 /// The command that is on its way.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(super) struct UnderWay {
+pub(super) struct InFlightCommand {
     pub(super) command: CommandId,
     pub(super) triggers: Vec<TriggerName>,
     /// The firings that it contains: repeating one of them changes nothing.
@@ -35,7 +35,7 @@ pub(super) struct UnderWay {
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(super) struct Waiting {
+pub(super) struct WaitingCause {
     pub(super) trigger: TriggerName,
     pub(super) cause: TriggerCause,
     pub(super) expires: Timestamp,
@@ -56,7 +56,7 @@ impl NodeQueue {
                     chain::is_known(&under_way.causes, firing)
                         && (under_way.causes.iter()).any(|known| is_same(known, cause))
                 });
-                let waits = |waiting: &Waiting| is_same(&waiting.cause, cause);
+                let waits = |waiting: &WaitingCause| is_same(&waiting.cause, cause);
                 under_way || self.waiting.iter().any(waits)
             });
             if known {
@@ -71,7 +71,7 @@ impl NodeQueue {
                 }
                 continue;
             }
-            self.waiting.push(Waiting {
+            self.waiting.push(WaitingCause {
                 trigger: trigger.clone(),
                 cause: cause.clone(),
                 expires,
@@ -103,7 +103,7 @@ impl NodeQueue {
         if let Some(last) = causes.last_mut() {
             last.more += std::mem::take(&mut self.more);
         }
-        self.under_way = Some(UnderWay {
+        self.under_way = Some(InFlightCommand {
             command,
             triggers,
             causes: causes.clone(),

@@ -1,6 +1,6 @@
 //! Triggers on two servers at the same time.
 
-use bunraku_store::testing::{MeddledStore, MemoryStore};
+use bunraku_store::testing::{InterferingStore, MemoryStore};
 use bunraku_testkit::eventually;
 
 use super::*;
@@ -27,7 +27,7 @@ fn request(hosts: &[&str]) -> FireTrigger {
 
 async fn fire(triggers: &Triggers, request: &FireTrigger) -> FireReply {
     let operator = name("operator");
-    let asker = Asker {
+    let asker = OnceCaller {
         name: &operator,
         role: Role::Operator,
     };
@@ -83,7 +83,7 @@ async fn firings_through_two_servers_at_once_are_both_in_the_queue() {
     for hosts in [&["lb-1"][..], &["lb-1", "lb-2"]] {
         let store = with_nodes(hosts).await;
         let (other, also) = (server(&store), request(hosts));
-        let meddled = Arc::new(MeddledStore::new(store.clone(), async move {
+        let meddled = Arc::new(InterferingStore::new(store.clone(), async move {
             fire(&other, &also).await;
         }));
         let shared: SharedStore = meddled.clone();
@@ -108,7 +108,7 @@ async fn held(store: &SharedStore) {
     };
     let triggers = server(store);
     triggers.define(&trigger(), &limits).await.expect("limited");
-    let mut held = Held::default();
+    let mut held = HeldFirings::default();
     let cause = TriggerCause {
         name: trigger().to_string(),
         ttl: 7,
@@ -128,7 +128,7 @@ async fn what_two_servers_let_go_at_once_goes_out_once() {
     let store = with_nodes(&["lb-1"]).await;
     held(&store).await;
     let other = server(&store);
-    let meddled: SharedStore = Arc::new(MeddledStore::new(store.clone(), async move {
+    let meddled: SharedStore = Arc::new(InterferingStore::new(store.clone(), async move {
         other.release_due().await.expect("released");
     }));
     server(&meddled).release_due().await.expect("released");
@@ -218,7 +218,7 @@ async fn what_was_answered_while_no_server_looked_makes_room_when_one_does() {
 }
 
 #[tokio::test]
-async fn what_is_too_late_behind_a_command_on_its_way_is_told_at_once() {
+async fn a_cause_that_expires_behind_a_command_in_flight_is_reported_at_once() {
     let store = with_nodes(&["lb-1"]).await;
     let triggers = server(&store);
     fire(&triggers, &request(&["lb-1"])).await;
@@ -236,7 +236,7 @@ async fn what_is_too_late_behind_a_command_on_its_way_is_told_at_once() {
 }
 
 #[tokio::test]
-async fn a_node_that_takes_no_run_is_told_with_what_it_said() {
+async fn a_node_that_refuses_a_run_is_reported_with_its_reason() {
     let store = with_nodes(&["lb-1"]).await;
     let triggers = server(&store);
     fire(&triggers, &request(&["lb-1"])).await;
@@ -276,7 +276,8 @@ async fn announced(store: &SharedStore) -> String {
     let id = FiringId(Uuid::now_v7());
     let (by, why) = ("a test".to_owned(), "it is time".to_owned());
     let hosts = vec![name("lb-1")];
-    let announced = Announced::beginning(id, trigger(), by, hosts, why, Timestamp::UNIX_EPOCH);
+    let announced =
+        AnnouncedFiring::beginning(id, trigger(), by, hosts, why, Timestamp::UNIX_EPOCH);
     let put = announced.put_in(Transaction::new());
     store.commit(put).await.expect("announced");
     keys::trigger_announced(id)
@@ -299,11 +300,11 @@ async fn what_is_announced_is_held_back_as_what_is_fired_is() {
 }
 
 #[tokio::test]
-async fn what_two_servers_carry_out_at_once_is_told_once() {
+async fn a_firing_processed_by_two_servers_at_once_is_sent_once() {
     let store = with_nodes(&["lb-1"]).await;
     let key = announced(&store).await;
     let (other, below, same) = (server(&store), store.clone(), key.clone());
-    let meddled: SharedStore = Arc::new(MeddledStore::new(store.clone(), async move {
+    let meddled: SharedStore = Arc::new(InterferingStore::new(store.clone(), async move {
         other.carry_out(&same).await.expect("carried out");
         // The node has answered already: its queue looks the same as before.
         answer(&below, None).await;

@@ -1,13 +1,13 @@
 //! Decides if a node may run, given the results of the nodes before it. Pure.
 
-use super::board::Mark;
-use super::salt_gate::{self, Answer, Look};
+use super::salt_gate::{self, Answer, NoopResult};
+use super::schedule::FinishedMark;
 use crate::Reason;
-use crate::plan::{Edge, EdgeKind, Plan};
+use crate::plan::{CatalogPlan, Edge, EdgeKind};
 
 /// The combined decision of the edges into a node.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) enum Gate {
+pub(super) enum GateDecision {
     Run {
         /// A change of this node refreshes it.
         refreshed_by: Option<u32>,
@@ -20,19 +20,24 @@ pub(super) enum Gate {
 }
 
 /// Returns the decision for a state, by Salt's rules.
-pub(super) fn decide_state(plan: &Plan, node: u32, marks: &[Mark], looks: &[Look]) -> Gate {
+pub(super) fn decide_state(
+    plan: &CatalogPlan,
+    node: u32,
+    marks: &[FinishedMark],
+    looks: &[NoopResult],
+) -> GateDecision {
     let reference = |node: u32| plan.reference_of(node).clone();
     match salt_gate::answer(plan, node, marks, looks, true) {
-        Answer::Run { refreshed_by } => Gate::Run {
+        Answer::Run { refreshed_by } => GateDecision::Run {
             refreshed_by,
             upstream_pending: (plan.graph.incoming(node).iter())
                 .any(|edge| marks[edge.from as usize].pending),
         },
-        Answer::NotAskedFor(requisite) => Gate::Skip(Reason::NotAskedFor { requisite }),
+        Answer::NotAskedFor(requisite) => GateDecision::Skip(Reason::NotAskedFor { requisite }),
         Answer::Failed(cause) => {
             // Would it run if no other state looked at it?
             let alone = salt_gate::answer(plan, node, marks, looks, false);
-            Gate::Skip(match alone {
+            GateDecision::Skip(match alone {
                 Answer::Failed(_) => Reason::DependencyFailed(reference(cause)),
                 _ => Reason::PrerequisiteFailed(reference(cause)),
             })
@@ -41,10 +46,10 @@ pub(super) fn decide_state(plan: &Plan, node: u32, marks: &[Mark], looks: &[Look
 }
 
 /// Returns the decision of all edges into a step.
-pub(super) fn decide(plan: &Plan, node: u32, marks: &[Mark]) -> Gate {
+pub(super) fn decide(plan: &CatalogPlan, node: u32, marks: &[FinishedMark]) -> GateDecision {
     if plan.steps[node as usize].state.is_some() {
         return if plan.probes.contains_key(&node) {
-            Gate::Look
+            GateDecision::Look
         } else {
             decide_state(plan, node, marks, &[])
         };
@@ -73,10 +78,10 @@ pub(super) fn decide(plan: &Plan, node: u32, marks: &[Mark]) -> Gate {
             }
         });
         if let Some(reason) = refusal(plan, edge, members, marks) {
-            return Gate::Skip(reason);
+            return GateDecision::Skip(reason);
         }
     }
-    Gate::Run {
+    GateDecision::Run {
         refreshed_by,
         upstream_pending: incoming.iter().any(|edge| mark(edge).pending),
     }
@@ -84,14 +89,14 @@ pub(super) fn decide(plan: &Plan, node: u32, marks: &[Mark]) -> Gate {
 
 /// Returns why a group of edges (often a single one) blocks the node, if it does.
 fn refusal<'a>(
-    plan: &Plan,
+    plan: &CatalogPlan,
     edge: &Edge,
     mut members: impl Iterator<Item = &'a Edge> + Clone,
-    marks: &[Mark],
+    marks: &[FinishedMark],
 ) -> Option<Reason> {
     let mark = |member: &Edge| marks[member.from as usize];
     let failed = members.clone().map(mark).find(|mark| mark.failed);
-    let culprit = |mark: Mark| plan.reference_of(mark.cause).clone();
+    let culprit = |mark: FinishedMark| plan.reference_of(mark.cause).clone();
     match edge.kind {
         EdgeKind::Require | EdgeKind::Refresh | EdgeKind::Contain => {
             let held = if edge.all {
@@ -129,24 +134,25 @@ fn refusal<'a>(
 
 /// Returns the mark that a node without work passes on. A node that is left out passes
 /// on no change, and counts as one that had nothing to do.
-pub(super) fn passing_mark(plan: &Plan, node: u32, marks: &[Mark]) -> Mark {
+pub(super) fn passing_mark(plan: &CatalogPlan, node: u32, marks: &[FinishedMark]) -> FinishedMark {
     let mark = container_mark(plan, node, marks);
-    match plan.is_left_out(node) {
-        false => mark,
-        true => Mark {
+    if plan.is_left_out(node) {
+        FinishedMark {
             changed: false,
             result: Some(!mark.failed),
             ..mark
-        },
+        }
+    } else {
+        mark
     }
 }
 
 /// Returns a container's mark. It passes on failures and refreshes, and does nothing itself.
-fn container_mark(plan: &Plan, node: u32, marks: &[Mark]) -> Mark {
-    let mut mark = Mark {
+fn container_mark(plan: &CatalogPlan, node: u32, marks: &[FinishedMark]) -> FinishedMark {
+    let mut mark = FinishedMark {
         done: true,
         cause: node,
-        ..Mark::default()
+        ..FinishedMark::default()
     };
     for edge in plan.graph.incoming(node) {
         let before = marks[edge.from as usize];

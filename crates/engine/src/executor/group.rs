@@ -8,8 +8,8 @@
 
 use std::collections::HashMap;
 
-use crate::Mode;
-use crate::plan::{Body, Plan};
+use crate::OrderingMode;
+use crate::plan::{Body, CatalogPlan};
 
 /// The members that are held until their group is complete.
 #[derive(Default)]
@@ -22,8 +22,8 @@ pub(super) struct Groups {
 }
 
 impl Groups {
-    pub(super) fn new(plan: &Plan) -> Self {
-        if plan.mode != Mode::Genius {
+    pub(super) fn new(plan: &CatalogPlan) -> Self {
+        if plan.mode != OrderingMode::Genius {
             return Self::default();
         }
         let mut by_key: HashMap<String, Vec<u32>> = HashMap::new();
@@ -51,7 +51,7 @@ impl Groups {
         groups
     }
 
-    fn add(&mut self, plan: &Plan, members: &[u32]) {
+    fn add(&mut self, plan: &CatalogPlan, members: &[u32]) {
         let mut is_member = vec![false; plan.graph.nodes()];
         for member in members {
             is_member[*member as usize] = true;

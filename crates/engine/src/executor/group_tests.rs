@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 
 use crate::types::testing::{catalog, lines};
 use crate::{
-    Applied, Cancellation, CarryOut, Change, Declaration, Mode, Observation, Plan, PlanOptions,
-    Provider, Refusal, Registry, ResourceType, Shown, Sight, StepError, Summary, TypeSpec,
-    carry_out,
+    ApplyOptions, ApplyResult, Cancellation, CatalogPlan, Change, Declaration, DisplayValue,
+    Observation, OrderingMode, PlanOptions, Provider, ReadAccess, Refusal, Registry, ResourceType,
+    StepError, Summary, TypeSpec, apply_plan,
 };
 
 /// The members of each transaction, in order.
@@ -30,45 +30,49 @@ static SPEC: TypeSpec = TypeSpec {
     example: "[]",
 };
 
-struct Wish {
+struct DesiredMember {
     name: String,
     manager: String,
     broken: bool,
 }
 
 impl ResourceType for Pack {
-    type Desired = Wish;
+    type Desired = DesiredMember;
     type Observed = ();
 
     fn spec(&self) -> &'static TypeSpec {
         &SPEC
     }
 
-    fn desire(&self, declaration: &Declaration) -> Result<Wish, Refusal> {
-        Ok(Wish {
+    fn desire(&self, declaration: &Declaration) -> Result<DesiredMember, Refusal> {
+        Ok(DesiredMember {
             name: declaration.name()?,
             manager: declaration.text("manager")?.unwrap_or_default(),
             broken: declaration.boolean("broken")?.unwrap_or(false),
         })
     }
 
-    fn changes(&self, _: &Wish, (): &()) -> Vec<Change> {
-        vec![Change::new("ensure", Shown::Absent, "installed")]
+    fn changes(&self, _: &DesiredMember, (): &()) -> Vec<Change> {
+        vec![Change::new("ensure", DisplayValue::Absent, "installed")]
     }
 
-    fn batch_key(&self, desired: &Wish) -> Option<String> {
+    fn batch_key(&self, desired: &DesiredMember) -> Option<String> {
         Some(desired.manager.clone())
     }
 }
 
 impl Provider for Pack {
-    fn observe(&self, _: &Wish, _: &Sight<'_>) -> Result<(), StepError> {
+    fn observe(&self, _: &DesiredMember, _: &ReadAccess<'_>) -> Result<(), StepError> {
         Ok(())
     }
 
-    fn apply(&self, step: &Observation<'_, Self>) -> Result<Applied, StepError> {
-        let Observation { desired, hands, .. } = *step;
-        hands.once("metadata", || {
+    fn apply(&self, step: &Observation<'_, Self>) -> Result<ApplyResult, StepError> {
+        let Observation {
+            desired,
+            write_access,
+            ..
+        } = *step;
+        write_access.once("metadata", || {
             self.0
                 .lock()
                 .expect("whole")
@@ -79,12 +83,12 @@ impl Provider for Pack {
             .lock()
             .expect("whole")
             .push(vec![desired.name.clone()]);
-        Ok(Applied::default())
+        Ok(ApplyResult::default())
     }
 
-    fn apply_group(&self, group: &[Observation<'_, Self>]) -> Vec<Result<Applied, StepError>> {
+    fn apply_group(&self, group: &[Observation<'_, Self>]) -> Vec<Result<ApplyResult, StepError>> {
         assert!(group[0].desired.manager != "bug", "a bug in the provider");
-        let refreshed = group[0].hands.once("metadata", || {
+        let refreshed = group[0].write_access.once("metadata", || {
             self.0
                 .lock()
                 .expect("whole")
@@ -100,7 +104,7 @@ impl Provider for Pack {
             if one.desired.broken {
                 Err(StepError::new("no such package"))
             } else {
-                Ok(Applied::default())
+                Ok(ApplyResult::default())
             }
         });
         answers.collect()
@@ -111,11 +115,11 @@ fn pack(title: &str, parameters: Value) -> Value {
     json!({"type": "Pack", "title": title, "parameters": parameters})
 }
 
-fn run(mode: Mode, noop: bool, resources: Value) -> (Summary, Vec<Vec<String>>) {
+fn run(mode: OrderingMode, noop: bool, resources: Value) -> (Summary, Vec<Vec<String>>) {
     let transactions = Transactions::default();
     let mut registry = Registry::standard();
     registry.add(Pack(Arc::clone(&transactions)));
-    let plan = Plan::new(
+    let plan = CatalogPlan::new(
         &catalog(resources),
         &registry,
         PlanOptions {
@@ -125,11 +129,11 @@ fn run(mode: Mode, noop: bool, resources: Value) -> (Summary, Vec<Vec<String>>) 
     )
     .expect("a plan");
     let state = tempfile::tempdir().expect("a directory");
-    let how = CarryOut {
+    let how = ApplyOptions {
         noop,
-        ..CarryOut::new(state.path(), Cancellation::new().expect("a pipe"), &())
+        ..ApplyOptions::new(state.path(), Cancellation::new().expect("a pipe"), &())
     };
-    let summary = carry_out(&plan, how).expect("a summary");
+    let summary = apply_plan(&plan, how).expect("a summary");
     let transactions = transactions.lock().expect("whole").clone();
     (summary, transactions)
 }
@@ -146,7 +150,7 @@ fn packages_of_one_manager_go_in_one_transaction_after_one_refresh() {
         pack("b", json!({"manager": "apt", "require": "Exec[slow]"})),
         pack("c", json!({"manager": "apt"})),
     ]);
-    let (summary, transactions) = run(Mode::Genius, false, resources);
+    let (summary, transactions) = run(OrderingMode::Genius, false, resources);
     assert!(summary.succeeded(), "{}", lines(&summary));
     assert_eq!(words(&transactions), ["refresh", "a+b+c"]);
 }
@@ -160,7 +164,7 @@ fn what_depends_on_another_of_the_same_manager_goes_in_a_later_one() {
         pack("b", json!({"manager": "apt"})),
         pack("later", json!({"manager": "apt", "require": "Pack[b]"})),
     ]);
-    let (_, transactions) = run(Mode::Genius, false, resources);
+    let (_, transactions) = run(OrderingMode::Genius, false, resources);
     assert_eq!(words(&transactions), ["refresh", "a+b", "late+later"]);
 }
 
@@ -172,7 +176,7 @@ fn two_managers_that_wait_for_each_other_do_not_lock_up() {
         pack("apt-2", json!({"manager": "apt", "require": "Pack[pip-1]"})),
         pack("pip-2", json!({"manager": "pip", "require": "Pack[apt-1]"})),
     ]);
-    let (summary, _) = run(Mode::Genius, false, resources);
+    let (summary, _) = run(OrderingMode::Genius, false, resources);
     assert_eq!(
         summary.count(crate::Status::Changed),
         4,
@@ -189,7 +193,7 @@ fn a_member_that_fails_holds_back_only_what_needs_it() {
         {"type": "Test", "title": "needs good", "parameters": {"require": "Pack[good]"}},
         {"type": "Test", "title": "needs bad", "parameters": {"require": "Pack[bad]"}},
     ]);
-    let (summary, _) = run(Mode::Genius, false, resources);
+    let (summary, _) = run(OrderingMode::Genius, false, resources);
     assert_eq!(
         lines(&summary),
         "Pack[bad] failed: no such package\nPack[good] changed\n\
@@ -205,7 +209,7 @@ fn a_member_whose_dependency_failed_is_left_out_of_the_transaction() {
         pack("b", json!({"manager": "apt", "require": "Test[repository]"})),
         pack("c", json!({"manager": "apt"})),
     ]);
-    let (_, transactions) = run(Mode::Genius, false, resources);
+    let (_, transactions) = run(OrderingMode::Genius, false, resources);
     assert_eq!(words(&transactions), ["refresh", "a+c"]);
 }
 
@@ -215,9 +219,9 @@ fn other_modes_and_noop_make_no_transactions() {
         pack("a", json!({"manager": "apt"})),
         pack("b", json!({"manager": "apt"}))
     ]);
-    let (_, transactions) = run(Mode::Ansible, false, resources.clone());
+    let (_, transactions) = run(OrderingMode::Ansible, false, resources.clone());
     assert_eq!(words(&transactions), ["refresh", "a", "b"]);
-    let (summary, transactions) = run(Mode::Genius, true, resources);
+    let (summary, transactions) = run(OrderingMode::Genius, true, resources);
     assert_eq!(summary.count(crate::Status::Pending), 2);
     assert!(transactions.is_empty(), "a noop run reaches no apply");
 }
@@ -229,7 +233,7 @@ fn a_provider_that_breaks_down_fails_its_resources_and_not_the_run() {
         pack("b", json!({"manager": "bug"})),
         pack("fine", json!({"manager": "apt"})),
     ]);
-    let (summary, _) = run(Mode::Genius, false, resources);
+    let (summary, _) = run(OrderingMode::Genius, false, resources);
     assert_eq!(
         (
             summary.count(crate::Status::Failed),

@@ -2,8 +2,8 @@
 //! handle them itself.
 
 use super::Run;
+use crate::access::ReadAccess;
 use crate::plan::Step;
-use crate::sight::Sight;
 use crate::types::exec::{Run as Command, shell};
 use crate::{Reason, StepError};
 
@@ -12,20 +12,20 @@ impl Run<'_> {
     pub(super) fn guarded(
         &self,
         step: &Step,
-        sight: &Sight<'_>,
+        access: &ReadAccess<'_>,
     ) -> Result<Option<Reason>, StepError> {
         let control = &step.control;
         if !control.creates.is_empty()
             && control
                 .creates
                 .iter()
-                .all(|path| sight.path(path).symlink_metadata().is_ok())
+                .all(|path| access.path(path).symlink_metadata().is_ok())
         {
             let paths = control.creates.join(", ");
             return Ok(Some(Reason::Guard(format!("creates: {paths} exists"))));
         }
         for command in &control.onlyif {
-            if !succeeds(command, sight)? {
+            if !succeeds(command, access)? {
                 return Ok(Some(Reason::Guard(format!("onlyif: `{command}` failed"))));
             }
         }
@@ -33,7 +33,7 @@ impl Run<'_> {
             return Ok(None);
         }
         for command in &control.unless {
-            if !succeeds(command, sight)? {
+            if !succeeds(command, access)? {
                 return Ok(None);
             }
         }
@@ -44,9 +44,9 @@ impl Run<'_> {
     }
 
     /// Runs `check_cmd`: a change counts only if all of its commands succeed.
-    pub(super) fn check(&self, step: &Step, sight: &Sight<'_>) -> Result<(), StepError> {
+    pub(super) fn check(&self, step: &Step, access: &ReadAccess<'_>) -> Result<(), StepError> {
         for command in &step.control.check_cmd {
-            if !succeeds(command, sight)? {
+            if !succeeds(command, access)? {
                 return Err(StepError::new(format!("check_cmd `{command}` failed")));
             }
         }
@@ -54,8 +54,8 @@ impl Run<'_> {
     }
 }
 
-fn succeeds(command: &str, sight: &Sight<'_>) -> Result<bool, StepError> {
+fn succeeds(command: &str, access: &ReadAccess<'_>) -> Result<bool, StepError> {
     let run = Command::new(shell(command)).quiet();
-    let done = run.run(sight)?;
+    let done = run.run(access)?;
     Ok(done.code == Some(0))
 }

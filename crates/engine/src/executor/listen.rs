@@ -1,7 +1,7 @@
 //! `listen`: one refresh at the very end, even if many changes requested it.
 
 use super::Run;
-use crate::{Outcome, Reason, Status};
+use crate::{Reason, ResourceOutcome, Status};
 
 impl Run<'_> {
     /// Refreshes every listener that received a change, once, in file order.
@@ -45,19 +45,19 @@ impl Run<'_> {
         let Some(step) = self.plan.steps.get(listener as usize) else {
             return;
         };
-        let sight = self.sight(step, false);
+        let access = self.access(step, false);
         let refreshed = self.prepared(step).and_then(|prepared| {
-            if step.control.has_guards() && self.guarded(step, &sight)?.is_some() {
+            if step.control.has_guards() && self.guarded(step, &access)?.is_some() {
                 return Ok(None);
             }
-            let observing = prepared.instance().observe(&sight)?;
+            let observing = prepared.instance().observe(&access)?;
             let Some(change) = prepared.instance().refresh_change(&observing) else {
                 return Ok(None);
             };
             if let Some(licence) = self.licence.as_ref().filter(|_| !step.control.noop) {
                 prepared
                     .instance()
-                    .refresh(&observing, &licence.hands(sight))?;
+                    .refresh(&observing, &licence.write_access(access))?;
             }
             Ok(Some(change))
         });
@@ -69,20 +69,20 @@ impl Run<'_> {
                 } else {
                     Status::Pending
                 };
-                let mut outcome = Outcome::new(status);
+                let mut outcome = ResourceOutcome::new(status);
                 outcome.changes.push(change);
                 outcome.refreshed = true;
                 outcome
             }
             Err(error) => super::step::failure(Vec::new(), &error),
         };
-        outcome = self.checked(step, &sight, outcome);
+        outcome = self.checked(step, &access, outcome);
         outcome
             .reasons
             .push(Reason::RefreshedBy(self.plan.reference_of(target).clone()));
         let mut board = self.board();
         let finished = self.finished(board.next_number(), listener, outcome);
-        self.context.sink.tell(crate::Event::Finished(&finished));
+        self.context.sink.emit(crate::Event::Finished(&finished));
         board.push(finished);
     }
 }

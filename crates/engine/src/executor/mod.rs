@@ -1,10 +1,9 @@
 //! Applying a plan: which node may start, what its result is, and which one is next.
 //!
-//! The [`board`] counts the nodes that each node still waits for, so a node starts when
+//! The [`schedule`] counts the nodes that each node still waits for, so a node starts when
 //! its count reaches zero. A bounded number of workers take nodes from it. There is no
 //! recursion, and memory is linear in resources and edges.
 
-mod board;
 mod gate;
 mod group;
 mod guard;
@@ -12,6 +11,7 @@ mod listen;
 mod outcome;
 mod probe;
 mod salt_gate;
+mod schedule;
 mod step;
 mod transaction;
 mod worker;
@@ -23,16 +23,17 @@ use std::time::Instant;
 
 use serde_json::{Map, Value};
 
+use crate::access::{Licence, LocalSources, RunContext, Sources};
 use crate::last_applied::{LastApplied, LastAppliedError};
 use crate::secrets::RunSecrets;
-use crate::sight::{Licence, LocalSources, RunContext, Sources};
 use crate::{
-    Cancellation, Coordinator, Event, EventSink, Mode, NoCoordinator, OtherNodes, Plan, Summary,
+    Cancellation, CatalogPlan, CommandSetting, Coordinator, Event, EventSink, NoCoordinator,
+    OrderingMode, OtherNodeOutputs, Summary,
 };
-use board::Board;
+use schedule::Schedule;
 
 /// The options for applying a plan.
-pub struct CarryOut<'a> {
+pub struct ApplyOptions<'a> {
     /// Only observe, and report the pending changes.
     pub noop: bool,
     /// The maximum number of resources in progress. The default depends on the mode.
@@ -48,19 +49,20 @@ pub struct CarryOut<'a> {
     pub sources: Arc<dyn Sources>,
     /// The facts for templates.
     pub facts: Arc<Map<String, Value>>,
-    pub other_nodes: Arc<OtherNodes>,
+    pub commands: CommandSetting,
+    pub other_nodes: Arc<OtherNodeOutputs>,
     /// Fires triggers and holds locks. By default, such requests fail.
     pub coordinator: Arc<dyn Coordinator>,
 }
 
 /// The reason why a run could not be recorded. The summary still lists its results.
 #[derive(Debug, thiserror::Error)]
-pub enum CarryOutError {
-    #[error("the state of the last run cannot be used")]
+pub enum ApplyError {
+    #[error("cannot use the state of the last run")]
     LastApplied(#[from] LastAppliedError),
 }
 
-impl<'a> CarryOut<'a> {
+impl<'a> ApplyOptions<'a> {
     /// Creates the default options: a real run on this machine.
     pub fn new(
         state_directory: impl Into<PathBuf>,
@@ -77,19 +79,20 @@ impl<'a> CarryOut<'a> {
             state_directory: state_directory.into(),
             sources: Arc::new(LocalSources::default()),
             facts: Arc::new(Map::new()),
+            commands: CommandSetting::default(),
             other_nodes: Arc::default(),
             coordinator: Arc::new(NoCoordinator),
         }
     }
 
-    fn workers(&self, mode: Mode, cores: usize) -> usize {
+    fn workers(&self, mode: OrderingMode, cores: usize) -> usize {
         let suggested = match mode {
-            Mode::Ansible => 1,
-            Mode::Genius => (cores * 4).clamp(4, 32),
-            Mode::JustDoIt => 64,
+            OrderingMode::Ansible => 1,
+            OrderingMode::Genius => (cores * 4).clamp(4, 32),
+            OrderingMode::JustDoIt => 64,
         };
         match mode {
-            Mode::Ansible => 1,
+            OrderingMode::Ansible => 1,
             _ => self.parallel.unwrap_or(suggested).max(1),
         }
     }
@@ -97,25 +100,25 @@ impl<'a> CarryOut<'a> {
 
 /// A run in progress: the state that its workers share.
 struct Run<'a> {
-    plan: &'a Plan,
+    plan: &'a CatalogPlan,
     context: RunContext<'a>,
     /// `None` in a noop run: no provider gets `Hands`.
     licence: Option<Licence>,
     failhard: bool,
-    other_nodes: Arc<OtherNodes>,
+    other_nodes: Arc<OtherNodeOutputs>,
     cores: usize,
     /// The maximum number of workers.
     workers: usize,
     last_applied: LastApplied,
-    board: Mutex<Board<'a>>,
+    board: Mutex<Schedule<'a>>,
     more: std::sync::Condvar,
     started: std::sync::atomic::AtomicUsize,
 }
 
 /// Applies a plan, to its end or until it is cancelled.
-pub fn carry_out(plan: &Plan, how: CarryOut<'_>) -> Result<Summary, CarryOutError> {
+pub fn apply_plan(plan: &CatalogPlan, how: ApplyOptions<'_>) -> Result<Summary, ApplyError> {
     let begun = Instant::now();
-    how.sink.tell(Event::Begun {
+    how.sink.emit(Event::Begun {
         resources: plan.len(),
         noop: how.noop,
     });
@@ -128,7 +131,7 @@ pub fn carry_out(plan: &Plan, how: CarryOut<'_>) -> Result<Summary, CarryOutErro
         failhard: how.failhard,
         other_nodes: how.other_nodes,
         last_applied: LastApplied::load(&how.state_directory)?,
-        board: Mutex::new(Board::new(plan)),
+        board: Mutex::new(Schedule::new(plan)),
         more: std::sync::Condvar::new(),
         started: std::sync::atomic::AtomicUsize::new(0),
         context: RunContext {
@@ -139,6 +142,7 @@ pub fn carry_out(plan: &Plan, how: CarryOut<'_>) -> Result<Summary, CarryOutErro
             state_directory: how.state_directory,
             sources: how.sources,
             facts: how.facts,
+            commands: how.commands,
             managed: Some(plan),
             coordinator: how.coordinator,
             users: Mutex::default(),
@@ -153,13 +157,13 @@ pub fn carry_out(plan: &Plan, how: CarryOut<'_>) -> Result<Summary, CarryOutErro
 }
 
 impl<'a> Run<'a> {
-    fn board(&self) -> std::sync::MutexGuard<'_, Board<'a>> {
+    fn board(&self) -> std::sync::MutexGuard<'_, Schedule<'a>> {
         // The scope passes on the panic of a worker. Until then the board is
         // consistent, as every change to it is one call.
         self.board.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn end(self, begun: Instant, noop: bool) -> Result<Summary, CarryOutError> {
+    fn end(self, begun: Instant, noop: bool) -> Result<Summary, ApplyError> {
         let dirty =
             (self.context.dirty_directories.into_inner()).unwrap_or_else(PoisonError::into_inner);
         for directory in dirty {

@@ -6,12 +6,16 @@ use serde_json::{Map, Value, json};
 use super::Run;
 use crate::plan::Step;
 use crate::secrets::HIDDEN;
-use crate::{Change, Outcome, Shown, Status};
+use crate::{Change, DisplayValue, ResourceOutcome, Status};
 
 impl Run<'_> {
     /// Hides the properties that come from secret parameters, and every secret text
     /// elsewhere in the outcome.
-    pub(super) fn without_secrets(&self, step: &Step, mut outcome: Outcome) -> Outcome {
+    pub(super) fn without_secrets(
+        &self,
+        step: &Step,
+        mut outcome: ResourceOutcome,
+    ) -> ResourceOutcome {
         let secrets = &self.context.secrets;
         if secrets.is_empty() && step.sensitive.is_empty() && !step.secret_outputs {
             return outcome;
@@ -32,15 +36,16 @@ impl Run<'_> {
         outcome.message = match outcome.message {
             // The message may quote printed output, and short secrets are not found in it.
             Some(_) if step.secret_outputs && ran_and_failed => {
-                Some("it failed; what it printed is a secret".to_owned())
+                Some("it failed; its output is secret".to_owned())
             }
             message => message.map(|message| secrets.hide(message)),
         };
         for (name, output) in &mut outcome.outputs {
             let before = output.clone();
-            match step.secret_outputs && !matches!(name.as_str(), "rc" | "pid") {
-                true => *output = Value::from(HIDDEN),
-                false => secrets.hide_in(output),
+            if step.secret_outputs && !matches!(name.as_str(), "rc" | "pid") {
+                *output = Value::from(HIDDEN);
+            } else {
+                secrets.hide_in(output);
             }
             outcome.secret_outputs |= *output != before;
         }
@@ -64,7 +69,7 @@ impl Run<'_> {
     fn hide_in_change(&self, change: &mut Change) {
         let secrets = &self.context.secrets;
         for side in [&mut change.from, &mut change.to] {
-            if let Shown::Value(value) = side {
+            if let DisplayValue::Value(value) = side {
                 secrets.hide_in(value);
             }
         }
@@ -72,7 +77,7 @@ impl Run<'_> {
     }
 
     /// Returns the outputs of a step that later steps may read.
-    pub(super) fn registered(&self, outcome: &Outcome) -> Map<String, Value> {
+    pub(super) fn registered(&self, outcome: &ResourceOutcome) -> Map<String, Value> {
         let mut outputs = outcome.outputs.clone();
         let changes: Map<String, Value> = (outcome.changes.iter())
             .map(|change| {

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use crate::types::testing::catalog;
 use crate::{
-    Cancellation, CarryOut, Event, EventSink, Mode, Plan, PlanOptions, Registry, RunEnd, Status,
-    Summary, carry_out,
+    ApplyOptions, Cancellation, CatalogPlan, Event, EventSink, OrderingMode, PlanOptions, Registry,
+    RunEnd, Status, Summary, apply_plan,
 };
 
 fn file(place: &Path, name: &str, parameters: Value) -> Value {
@@ -19,16 +19,16 @@ fn file(place: &Path, name: &str, parameters: Value) -> Value {
     json!({"type": "File", "title": place.join(name), "parameters": all})
 }
 
-fn plan(mode: Mode, resources: &[Value]) -> Plan {
+fn plan(mode: OrderingMode, resources: &[Value]) -> CatalogPlan {
     let options = PlanOptions { mode, threads: 2 };
     let catalog = catalog(Value::Array(resources.to_vec()));
-    Plan::new(&catalog, &Registry::standard(), options).expect("a plan")
+    CatalogPlan::new(&catalog, &Registry::standard(), options).expect("a plan")
 }
 
-fn run(mode: Mode, state: &Path, resources: &[Value], parallel: usize) -> Summary {
-    let mut how = CarryOut::new(state, Cancellation::new().expect("a pipe"), &());
+fn run(mode: OrderingMode, state: &Path, resources: &[Value], parallel: usize) -> Summary {
+    let mut how = ApplyOptions::new(state, Cancellation::new().expect("a pipe"), &());
     how.parallel = Some(parallel);
-    carry_out(&plan(mode, resources), how).expect("a summary")
+    apply_plan(&plan(mode, resources), how).expect("a summary")
 }
 
 #[test]
@@ -46,9 +46,9 @@ fn every_file_is_looked_at_once_in_every_mode_with_any_number_of_workers() {
             _ => file(place, &index.to_string(), json!({})),
         })
         .collect();
-    let first = run(Mode::Genius, &place.join("state"), &resources, 4);
+    let first = run(OrderingMode::Genius, &place.join("state"), &resources, 4);
     assert_eq!(first.count(Status::Changed), resources.len());
-    for mode in Mode::ALL {
+    for mode in OrderingMode::ALL {
         for parallel in [1, 2, 9] {
             // Some files have drifted, in between the others.
             for index in [3, 700, 701, 1_499] {
@@ -74,7 +74,7 @@ fn file_order_holds_also_where_a_later_file_frees_an_earlier_one() {
     ];
     resources.extend((0..50).map(|index| file(place, &format!("rest-{index}"), json!({}))));
     let order = || -> Vec<String> {
-        let summary = run(Mode::Ansible, &place.join("state"), &resources, 1);
+        let summary = run(OrderingMode::Ansible, &place.join("state"), &resources, 1);
         let names = summary.finished.iter().map(|one| one.reference.title());
         names
             .take(3)
@@ -89,7 +89,7 @@ fn file_order_holds_also_where_a_later_file_frees_an_earlier_one() {
 struct CancelAt(usize, AtomicUsize, Cancellation);
 
 impl EventSink for CancelAt {
-    fn tell(&self, event: Event<'_>) {
+    fn emit(&self, event: Event<'_>) {
         if let Event::Started { .. } = event
             && self.1.fetch_add(1, Ordering::SeqCst) + 1 == self.0
         {
@@ -105,12 +105,12 @@ fn an_interrupt_ends_a_round_of_quick_steps_at_the_step_in_hand() {
     let resources: Vec<Value> = (0..400)
         .map(|index| file(place, &index.to_string(), json!({})))
         .collect();
-    run(Mode::Genius, &place.join("state"), &resources, 2);
+    run(OrderingMode::Genius, &place.join("state"), &resources, 2);
     let cancellation = Cancellation::new().expect("a pipe");
     let sink = CancelAt(150, AtomicUsize::new(0), cancellation.clone());
-    let mut how = CarryOut::new(place.join("state"), cancellation, &sink);
+    let mut how = ApplyOptions::new(place.join("state"), cancellation, &sink);
     how.parallel = Some(1);
-    let summary = carry_out(&plan(Mode::Genius, &resources), how).expect("a summary");
+    let summary = apply_plan(&plan(OrderingMode::Genius, &resources), how).expect("a summary");
     assert_eq!(summary.ended_early, Some(RunEnd::Interrupted));
     assert_eq!(summary.count(Status::Unchanged), 150);
     assert_eq!(summary.count(Status::Skipped), 250);
@@ -123,11 +123,11 @@ fn a_failure_that_ends_the_run_ends_the_round_too() {
     let mut resources: Vec<Value> = (0..400)
         .map(|index| file(place, &index.to_string(), json!({})))
         .collect();
-    run(Mode::Genius, &place.join("state"), &resources, 2);
+    run(OrderingMode::Genius, &place.join("state"), &resources, 2);
     // A directory in the place of a file cannot be replaced without `force`.
     std::fs::create_dir(place.join("in the way")).expect("made");
     resources.insert(200, file(place, "in the way", json!({"failhard": true})));
-    let summary = run(Mode::Genius, &place.join("state"), &resources, 1);
+    let summary = run(OrderingMode::Genius, &place.join("state"), &resources, 1);
     assert_eq!(summary.count(Status::Failed), 1);
     assert_eq!(summary.count(Status::Unchanged), 200);
     assert_eq!(summary.count(Status::Skipped), 200);
@@ -140,7 +140,7 @@ fn a_command_that_waits_for_what_another_step_makes_gets_it() {
     let mut resources: Vec<Value> = (0..300)
         .map(|index| file(place, &index.to_string(), json!({})))
         .collect();
-    run(Mode::Genius, &place.join("state"), &resources, 2);
+    run(OrderingMode::Genius, &place.join("state"), &resources, 2);
     let made = place.join("made");
     let wait = format!("while ! test -e '{}'; do sleep 0.01; done", made.display());
     resources.insert(
@@ -148,7 +148,7 @@ fn a_command_that_waits_for_what_another_step_makes_gets_it() {
         json!({"type": "Exec", "title": "wait", "parameters": {"command": wait, "provider": "shell", "timeout": 300}}),
     );
     resources.push(file(place, "made", json!({})));
-    for mode in [Mode::Genius, Mode::JustDoIt] {
+    for mode in [OrderingMode::Genius, OrderingMode::JustDoIt] {
         let summary = run(mode, &place.join("state"), &resources, 2);
         assert!(summary.succeeded(), "{mode:?}");
         assert_eq!(summary.count(Status::Changed), 2, "{mode:?}");
@@ -167,11 +167,11 @@ fn a_plan_is_the_same_with_any_number_of_threads() {
         .collect();
     let explained = |threads: usize| {
         let options = PlanOptions {
-            mode: Mode::Genius,
+            mode: OrderingMode::Genius,
             threads,
         };
         let catalog = catalog(Value::Array(resources.clone()));
-        let plan = Plan::new(&catalog, &Registry::standard(), options).expect("a plan");
+        let plan = CatalogPlan::new(&catalog, &Registry::standard(), options).expect("a plan");
         let steps: Vec<String> = plan.explain().map(|step| format!("{step:?}")).collect();
         steps
     };
@@ -184,11 +184,11 @@ fn a_plan_is_the_same_with_any_number_of_threads() {
         resources[1_999]["parameters"]["mod"] = json!("0644");
         resources[1]["parameters"]["ensur"] = json!("file");
         let options = PlanOptions {
-            mode: Mode::Genius,
+            mode: OrderingMode::Genius,
             threads,
         };
         let catalog = catalog(Value::Array(resources));
-        let plan = Plan::new(&catalog, &Registry::standard(), options);
+        let plan = CatalogPlan::new(&catalog, &Registry::standard(), options);
         plan.err().expect("two problems").to_string()
     };
     assert_eq!(broken(1), broken(4));

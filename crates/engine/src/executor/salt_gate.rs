@@ -4,12 +4,12 @@
 //! a failure, then `prereq`, then `onfail`, then `onchanges`, then a change to refresh
 //! for. Follows Salt's `_check_requisites`.
 
-use super::board::Mark;
-use crate::plan::{Edge, EdgeKind, Plan};
+use super::schedule::FinishedMark;
+use crate::plan::{CatalogPlan, Edge, EdgeKind};
 
 /// The result of looking at a state in noop. Null means "would change".
 #[derive(Clone, PartialEq, Debug)]
-pub(super) enum Look {
+pub(super) enum NoopResult {
     /// It may not run: a dependency failed.
     Blocked(u32),
     /// Its own requisites do not request it.
@@ -53,10 +53,10 @@ impl Facts {
 /// Returns the answer for a state. `looks` are the looks at its `prereq` targets.
 /// `with_prerequisites` is false for a look at the state itself.
 pub(super) fn answer(
-    plan: &Plan,
+    plan: &CatalogPlan,
     node: u32,
-    marks: &[Mark],
-    looks: &[Look],
+    marks: &[FinishedMark],
+    looks: &[NoopResult],
     with_prerequisites: bool,
 ) -> Answer {
     let edges = || {
@@ -83,19 +83,22 @@ pub(super) fn answer(
     let refused = looks.iter().any(|look| {
         !matches!(
             look,
-            Look::Result(Some(true) | None, _) | Look::NotAskedFor(_)
+            NoopResult::Result(Some(true) | None, _) | NoopResult::NotAskedFor(_)
         )
     });
     let would_change = looks
         .iter()
-        .any(|look| matches!(look, Look::Result(None, _)));
-    let would_not = looks
-        .iter()
-        .any(|look| matches!(look, Look::Result(Some(true), _) | Look::NotAskedFor(_)));
+        .any(|look| matches!(look, NoopResult::Result(None, _)));
+    let would_not = looks.iter().any(|look| {
+        matches!(
+            look,
+            NoopResult::Result(Some(true), _) | NoopResult::NotAskedFor(_)
+        )
+    });
     if all.fail || refused {
         let blocked = looks.iter().find_map(|look| match look {
-            Look::Blocked(cause) => Some(*cause),
-            Look::Result(..) | Look::NotAskedFor(_) => None,
+            NoopResult::Blocked(cause) => Some(*cause),
+            NoopResult::Result(..) | NoopResult::NotAskedFor(_) => None,
         });
         let failed = edges()
             .map(|edge| marks[edge.from as usize])
@@ -131,7 +134,7 @@ pub(super) fn answer(
     }
 }
 
-fn run<'a>(all: &Facts, edges: impl Iterator<Item = &'a Edge>, marks: &[Mark]) -> Answer {
+fn run<'a>(all: &Facts, edges: impl Iterator<Item = &'a Edge>, marks: &[FinishedMark]) -> Answer {
     let changer = || {
         let mut watched = edges.filter(|edge| edge.kind == EdgeKind::Refresh);
         watched
@@ -156,7 +159,7 @@ fn kind_of(edge: &Edge) -> (EdgeKind, bool, u32) {
 fn one_kind<'a>(
     (kind, all, _): (EdgeKind, bool, u32),
     edges: impl Iterator<Item = &'a Edge>,
-    marks: &[Mark],
+    marks: &[FinishedMark],
 ) -> Facts {
     let mut facts = Facts::default();
     for edge in edges {

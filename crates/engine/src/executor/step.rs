@@ -4,18 +4,18 @@ use std::borrow::Cow;
 use std::time::Instant;
 
 use super::Run;
+use crate::access::ReadAccess;
 use crate::plan::{Body, KnownOutputs, Step};
-use crate::sight::Sight;
-use crate::types::{AnyInstance, Observing};
-use crate::{Applied, Event, Outcome, Reason, Status, StepError};
+use crate::types::{AnyInstance, PendingResource};
+use crate::{ApplyResult, Event, FailedAttempt, Reason, ResourceOutcome, Status, StepError};
 
 /// The instance of a step: its own, or one created for this run.
-pub(super) enum Prepared<'a> {
+pub(super) enum StepInstance<'a> {
     Own(&'a dyn AnyInstance),
     Made(Box<dyn AnyInstance>),
 }
 
-impl Prepared<'_> {
+impl StepInstance<'_> {
     pub(super) fn instance(&self) -> &dyn AnyInstance {
         match self {
             Self::Own(instance) => *instance,
@@ -27,14 +27,14 @@ impl Prepared<'_> {
 /// The result of one attempt, before it becomes an outcome.
 pub(super) struct Attempt {
     pub(super) changes: Vec<crate::Change>,
-    pub(super) applied: Applied,
+    pub(super) applied: ApplyResult,
     pub(super) refreshed: bool,
     pub(super) status: Status,
 }
 
 impl Run<'_> {
-    pub(super) fn sight<'s>(&'s self, step: &'s Step, upstream_pending: bool) -> Sight<'s> {
-        Sight {
+    pub(super) fn access<'s>(&'s self, step: &'s Step, upstream_pending: bool) -> ReadAccess<'s> {
+        ReadAccess {
             run: &self.context,
             reference: &step.reference,
             noop: self.licence.is_none(),
@@ -49,32 +49,41 @@ impl Run<'_> {
         node: u32,
         refreshed_by: Option<u32>,
         upstream_pending: bool,
-    ) -> Outcome {
+    ) -> ResourceOutcome {
         let begun = Instant::now();
         let step = &self.plan.steps[node as usize];
-        let sight = self.sight(step, upstream_pending);
-        let mut outcome = match self.reason_to_skip(step, &sight) {
-            Ok(Some(reason)) => self.checked(step, &sight, Outcome::skipped(reason)),
-            Ok(None) => self.tries(step, &sight, refreshed_by),
+        let access = self.access(step, upstream_pending);
+        let mut outcome = match self.reason_to_skip(step, &access) {
+            Ok(Some(reason)) => self.checked(step, &access, ResourceOutcome::skipped(reason)),
+            Ok(None) => self.tries(step, &access, refreshed_by),
             Err(error) => failure(Vec::new(), &error),
         };
         outcome.duration = begun.elapsed();
         outcome
     }
 
-    fn reason_to_skip(&self, step: &Step, sight: &Sight<'_>) -> Result<Option<Reason>, StepError> {
+    fn reason_to_skip(
+        &self,
+        step: &Step,
+        access: &ReadAccess<'_>,
+    ) -> Result<Option<Reason>, StepError> {
         if step.control.has_guards() {
-            return self.guarded(step, sight);
+            return self.guarded(step, access);
         }
         Ok(None)
     }
 
     /// Runs `check_cmd` of a state, which decides its result regardless of the outcome.
-    pub(super) fn checked(&self, step: &Step, sight: &Sight<'_>, mut outcome: Outcome) -> Outcome {
+    pub(super) fn checked(
+        &self,
+        step: &Step,
+        access: &ReadAccess<'_>,
+        mut outcome: ResourceOutcome,
+    ) -> ResourceOutcome {
         if step.state.is_none() || step.control.check_cmd.is_empty() || self.licence.is_none() {
             return outcome;
         }
-        match self.check(step, sight) {
+        match self.check(step, access) {
             Ok(()) if outcome.status == Status::Failed => {
                 outcome.status = if outcome.made_changes() {
                     Status::Changed
@@ -95,9 +104,9 @@ impl Run<'_> {
         outcome
     }
 
-    pub(super) fn prepared<'s>(&self, step: &'s Step) -> Result<Prepared<'s>, StepError> {
+    pub(super) fn prepared<'s>(&self, step: &'s Step) -> Result<StepInstance<'s>, StepError> {
         let declaration = match &step.body {
-            Body::Ready(instance) => return Ok(Prepared::Own(&**instance)),
+            Body::Ready(instance) => return Ok(StepInstance::Own(&**instance)),
             Body::Lazy(declaration) => declaration,
         };
         let known = KnownOutputs {
@@ -111,18 +120,23 @@ impl Run<'_> {
             (self.plan.registry.get(step.reference.type_name())).expect("the plan knows the type");
         let instance = std::sync::Arc::clone(known).prepare(&resolved);
         instance
-            .map(Prepared::Made)
-            .map_err(|refusal| StepError::because("the outputs do not fit", refusal))
+            .map(StepInstance::Made)
+            .map_err(|refusal| StepError::because("the outputs do not match", refusal))
     }
 
     /// Runs `retry`: tries until the result is the wanted one.
-    fn tries(&self, step: &Step, sight: &Sight<'_>, refreshed_by: Option<u32>) -> Outcome {
+    fn tries(
+        &self,
+        step: &Step,
+        access: &ReadAccess<'_>,
+        refreshed_by: Option<u32>,
+    ) -> ResourceOutcome {
         let retry = step.control.retry.as_ref();
         let attempts = retry.map_or(1, |retry| retry.attempts);
         let mut attempt = 1;
         loop {
-            let (outcome, interrupted) = self.attempt(step, sight, refreshed_by);
-            let mut outcome = self.checked(step, sight, outcome);
+            let (outcome, interrupted) = self.attempt(step, access, refreshed_by);
+            let mut outcome = self.checked(step, access, outcome);
             outcome.attempts = attempt;
             let wanted = retry.is_none_or(|retry| retry.until);
             let satisfied = outcome.result() != Some(!wanted);
@@ -138,12 +152,12 @@ impl Run<'_> {
                     Cow::Owned(self.context.secrets.hide(message))
                 });
             let wait = retry.wait(attempt, spread(&step.reference.to_string(), attempt));
-            self.context.sink.tell(Event::Retrying {
+            self.context.sink.emit(Event::Retrying(FailedAttempt {
                 reference: &step.reference,
                 attempt,
                 wait,
                 why: &why,
-            });
+            }));
             if self.context.cancellation.sleep(wait) {
                 return outcome;
             }
@@ -155,19 +169,19 @@ impl Run<'_> {
     fn attempt(
         &self,
         step: &Step,
-        sight: &Sight<'_>,
+        access: &ReadAccess<'_>,
         refreshed_by: Option<u32>,
-    ) -> (Outcome, bool) {
+    ) -> (ResourceOutcome, bool) {
         let seen = (self.prepared(step)).and_then(|prepared| {
-            let observing = prepared.instance().observe(sight)?;
-            prepared.instance().verdict(&observing, sight.noop)?;
+            let observing = prepared.instance().observe(access)?;
+            prepared.instance().verdict(&observing, access.noop)?;
             Ok((prepared, observing))
         });
         let (prepared, observing) = match seen {
             Ok(seen) => seen,
             // Its inputs exist when changes are applied, not when they are only observed.
-            Err(error) if sight.noop && error.needs_outputs => {
-                let mut outcome = Outcome::new(Status::Pending);
+            Err(error) if access.noop && error.needs_outputs => {
+                let mut outcome = ResourceOutcome::new(Status::Pending);
                 outcome.message = Some(format!("not known in a noop run: {}", error.chain()));
                 return (outcome, false);
             }
@@ -175,7 +189,7 @@ impl Run<'_> {
         };
         let result = self.act(
             step,
-            sight,
+            access,
             prepared.instance(),
             &observing,
             None,
@@ -189,15 +203,15 @@ impl Run<'_> {
     pub(super) fn act(
         &self,
         step: &Step,
-        sight: &Sight<'_>,
+        access: &ReadAccess<'_>,
         instance: &dyn AnyInstance,
-        observing: &Observing,
-        applied: Option<Applied>,
+        observing: &PendingResource,
+        applied: Option<ApplyResult>,
         refresh: bool,
     ) -> Result<Attempt, StepError> {
         let mut attempt = Attempt {
             changes: Vec::new(),
-            applied: Applied::default(),
+            applied: ApplyResult::default(),
             refreshed: false,
             status: Status::Unchanged,
         };
@@ -214,22 +228,22 @@ impl Run<'_> {
             }
             return Ok(attempt);
         };
-        let hands = licence.hands(*sight);
+        let write_access = licence.write_access(*access);
         if !observing.changes.is_empty() {
             attempt.status = Status::Changed;
             attempt.applied = match applied {
                 Some(applied) => applied,
-                None => instance.apply(observing, &hands)?,
+                None => instance.apply(observing, &write_access)?,
             };
             if attempt.applied.no_change {
                 attempt.status = Status::Unchanged;
             }
             if step.state.is_none() {
-                self.check(step, sight)?;
+                self.check(step, access)?;
             }
         }
         if let Some(change) = refresh {
-            let refreshed = instance.refresh(observing, &hands)?;
+            let refreshed = instance.refresh(observing, &write_access)?;
             attempt.status = Status::Changed;
             attempt.refreshed = true;
             attempt.changes.push(change);
@@ -242,16 +256,16 @@ impl Run<'_> {
     pub(super) fn outcome(
         &self,
         step: &Step,
-        observing: Observing,
+        observing: PendingResource,
         refreshed_by: Option<u32>,
         result: Result<Attempt, StepError>,
-    ) -> (Outcome, bool) {
+    ) -> (ResourceOutcome, bool) {
         let drifted =
             !observing.changes.is_empty() && self.last_applied.had(&step.reference, &step.declared);
         let (mut outcome, interrupted) = match result {
             Err(error) => (failure(observing.changes, &error), error.interrupted),
             Ok(attempt) => {
-                let mut outcome = Outcome::new(attempt.status);
+                let mut outcome = ResourceOutcome::new(attempt.status);
                 if !attempt.applied.no_change {
                     outcome.changes = observing.changes;
                 }
@@ -272,13 +286,13 @@ impl Run<'_> {
     }
 }
 
-pub(super) fn failure(changes: Vec<crate::Change>, error: &StepError) -> Outcome {
-    Outcome {
+pub(super) fn failure(changes: Vec<crate::Change>, error: &StepError) -> ResourceOutcome {
+    ResourceOutcome {
         changes,
         changes_made: error.changes_made,
         message: Some(error.chain()),
         outputs: error.outputs.clone(),
-        ..Outcome::new(Status::Failed)
+        ..ResourceOutcome::new(Status::Failed)
     }
 }
 

@@ -4,16 +4,18 @@ use bunraku_model::Catalog;
 use serde_json::{Value, json};
 
 use crate::types::testing::lines;
-use crate::{Cancellation, CarryOut, InvalidTag, Plan, PlanOptions, Registry, Summary, carry_out};
+use crate::{
+    ApplyOptions, Cancellation, CatalogPlan, InvalidTag, PlanOptions, Registry, Summary, apply_plan,
+};
 
 fn catalog(resources: Value, edges: Value) -> Catalog {
     let catalog = json!({"name": "test", "resources": resources, "edges": edges});
     serde_json::from_value(catalog).expect("a catalog")
 }
 
-fn tagged(catalog: &Catalog, tags: &[&str]) -> Result<Plan, InvalidTag> {
+fn tagged(catalog: &Catalog, tags: &[&str]) -> Result<CatalogPlan, InvalidTag> {
     let tags: Vec<String> = tags.iter().map(|tag| (*tag).to_owned()).collect();
-    let plan = Plan::new(catalog, &Registry::standard(), PlanOptions::default());
+    let plan = CatalogPlan::new(catalog, &Registry::standard(), PlanOptions::default());
     plan.unwrap_or_else(|error| panic!("{error}"))
         .only_tagged(catalog, &tags)
 }
@@ -21,8 +23,8 @@ fn tagged(catalog: &Catalog, tags: &[&str]) -> Result<Plan, InvalidTag> {
 fn run(catalog: &Catalog, tags: &[&str]) -> Summary {
     let state = tempfile::tempdir().expect("a directory");
     let plan = tagged(catalog, tags).expect("tags");
-    let how = CarryOut::new(state.path(), Cancellation::new().expect("a pipe"), &());
-    carry_out(&plan, how).expect("a record of the run")
+    let how = ApplyOptions::new(state.path(), Cancellation::new().expect("a pipe"), &());
+    apply_plan(&plan, how).expect("a record of the run")
 }
 
 /// Returns the titles of the resources that ran, sorted.
@@ -102,19 +104,25 @@ fn a_failure_is_passed_on_by_what_is_left_out_and_a_change_is_not() {
         ]),
         json!([]),
     );
-    let told = lines(&run(&catalog, &["wanted"]));
-    assert!(told.contains("Exec[fails] failed"), "{told}");
-    assert!(told.contains("Notify[behind] skipped"), "{told}");
-    assert!(told.contains("Exec[changes] changed"), "{told}");
-    assert!(told.contains("Exec[hears of that] unchanged"), "{told}");
+    let transcript = lines(&run(&catalog, &["wanted"]));
+    assert!(transcript.contains("Exec[fails] failed"), "{transcript}");
     assert!(
-        !told.contains("between") && !told.contains("Exec[hears] "),
-        "{told}"
+        transcript.contains("Notify[behind] skipped"),
+        "{transcript}"
+    );
+    assert!(transcript.contains("Exec[changes] changed"), "{transcript}");
+    assert!(
+        transcript.contains("Exec[hears of that] unchanged"),
+        "{transcript}"
+    );
+    assert!(
+        !transcript.contains("between") && !transcript.contains("Exec[hears] "),
+        "{transcript}"
     );
 }
 
 #[test]
-fn what_is_no_tag_is_refused() {
+fn an_invalid_tag_is_refused() {
     let catalog = catalog(json!([notify("x")]), json!([]));
     let refused = tagged(&catalog, &["web", "a b"]).err();
     assert_eq!(refused, Some(InvalidTag("a b".to_owned())));

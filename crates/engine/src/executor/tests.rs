@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use crate::types::testing::{apply, catalog, lines, noop};
 use crate::{
-    Cancellation, CarryOut, Event, EventSink, Mode, Plan, PlanOptions, Registry, Status, Summary,
-    carry_out,
+    ApplyOptions, Cancellation, CatalogPlan, Event, EventSink, OrderingMode, PlanOptions, Registry,
+    Status, Summary, apply_plan,
 };
 
 fn check(resources: Value, expected: Expect) {
@@ -57,7 +57,7 @@ fn a_failure_holds_back_what_depends_on_it_and_nothing_else() {
             Test[child] skipped (Test[root] failed)
             Test[grandchild] skipped (Test[root] failed)
             Test[other] changed
-            Test[root] failed: it was told to fail"#]],
+            Test[root] failed: failed as configured"#]],
     );
 }
 
@@ -104,13 +104,14 @@ fn containers_pass_on_order_failure_and_refresh() {
             .edges
             .push(serde_json::from_value(edge).expect("an edge"));
     }
-    let plan = Plan::new(&catalog, &Registry::standard(), PlanOptions::default()).expect("a plan");
-    let how = CarryOut::new(state.path(), Cancellation::new().expect("a pipe"), &());
-    let summary = carry_out(&plan, how).expect("a summary");
+    let plan =
+        CatalogPlan::new(&catalog, &Registry::standard(), PlanOptions::default()).expect("a plan");
+    let how = ApplyOptions::new(state.path(), Cancellation::new().expect("a pipe"), &());
+    let summary = apply_plan(&plan, how).expect("a summary");
     expect![[r#"
         Test[a] changed
         Test[b1] changed (refreshed by Test[a])
-        Test[b2] failed: it was told to fail
+        Test[b2] failed: failed as configured
         Test[c] skipped (Test[b2] failed)"#]]
     .assert_eq(&lines(&summary));
 }
@@ -168,7 +169,7 @@ fn onchanges_runs_on_a_change_and_not_on_a_failure_with_changes() {
             ),
         ]),
         expect![[r#"
-            Test[broken] failed: it was told to fail
+            Test[broken] failed: failed as configured
             Test[changed] changed
             Test[not all] skipped (onchanges: nothing changed)
             Test[not on failure] skipped (onchanges: nothing changed)
@@ -211,7 +212,7 @@ fn onfail_runs_when_any_or_all_targets_failed_and_a_blocked_one_counts_as_failed
             Test[all failed] unchanged
             Test[all] skipped (onfail: nothing failed)
             Test[any] unchanged
-            Test[bad] failed: it was told to fail
+            Test[bad] failed: failed as configured
             Test[blocked] skipped (Test[bad] failed)
             Test[good] unchanged
             Test[none] skipped (onfail: nothing failed)"#]],
@@ -236,7 +237,7 @@ fn require_any_needs_one_that_did_not_fail() {
             ),
         ]),
         expect![[r#"
-            Test[bad] failed: it was told to fail
+            Test[bad] failed: failed as configured
             Test[good] unchanged
             Test[none left] skipped (Test[bad] failed)
             Test[one is enough] unchanged"#]],
@@ -268,7 +269,7 @@ fn prereq_runs_before_what_would_change_and_holds_it_back_when_it_fails() {
         ]),
         expect![[r#"
             Test[before] unchanged
-            Test[fails] failed: it was told to fail
+            Test[fails] failed: failed as configured
             Test[held back] skipped (its prerequisite Test[fails] failed)
             Test[not needed] skipped (prereq: nothing would change)
             Test[still] unchanged
@@ -319,7 +320,7 @@ fn a_noop_run_shows_pending_changes_refreshes_and_what_could_not_succeed() {
             ),
         ]),
         expect![[r#"
-            Test[broken] failed: it was told to fail
+            Test[broken] failed: failed as configured
             Test[held back] skipped (Test[broken] failed)
             Test[refreshed] pending (refreshed by Test[source])
             Test[source] pending"#]],
@@ -333,20 +334,20 @@ fn failhard_ends_the_run_at_the_first_failure() {
         test("bad", json!({"result": false, "failhard": true})),
         test("later", json!({})),
     ]);
-    let plan = Plan::new(
+    let plan = CatalogPlan::new(
         &catalog(resources),
         &Registry::standard(),
         PlanOptions {
-            mode: Mode::Ansible,
+            mode: OrderingMode::Ansible,
             ..PlanOptions::default()
         },
     )
     .expect("a plan");
-    let how = CarryOut::new(directory.path(), Cancellation::new().expect("a pipe"), &());
-    let summary = carry_out(&plan, how).expect("a summary");
+    let how = ApplyOptions::new(directory.path(), Cancellation::new().expect("a pipe"), &());
+    let summary = apply_plan(&plan, how).expect("a summary");
     expect![[r#"
-        Test[bad] failed: it was told to fail
-        Test[later] skipped (Test[bad] failed and ends the run)"#]]
+        Test[bad] failed: failed as configured
+        Test[later] skipped (Test[bad] failed and stopped the run)"#]]
     .assert_eq(&lines(&summary));
     assert!(!summary.succeeded());
 }
@@ -355,7 +356,7 @@ fn failhard_ends_the_run_at_the_first_failure() {
 struct CancelAfter(&'static str, Cancellation);
 
 impl EventSink for CancelAfter {
-    fn tell(&self, event: Event<'_>) {
+    fn emit(&self, event: Event<'_>) {
         if let Event::Finished(finished) = event
             && finished.reference.title() == self.0
         {
@@ -372,19 +373,22 @@ fn an_interrupted_run_starts_nothing_else_and_says_so() {
         test("two", json!({})),
         test("three", json!({}))
     ]);
-    let plan = Plan::new(
+    let plan = CatalogPlan::new(
         &catalog(resources),
         &Registry::standard(),
         PlanOptions {
-            mode: Mode::Ansible,
+            mode: OrderingMode::Ansible,
             ..PlanOptions::default()
         },
     )
     .expect("a plan");
     let cancellation = Cancellation::new().expect("a pipe");
     let sink = CancelAfter("one", cancellation.clone());
-    let summary =
-        carry_out(&plan, CarryOut::new(directory.path(), cancellation, &sink)).expect("a summary");
+    let summary = apply_plan(
+        &plan,
+        ApplyOptions::new(directory.path(), cancellation, &sink),
+    )
+    .expect("a summary");
     expect![[r#"
         Test[one] unchanged
         Test[three] skipped (the run was interrupted)
@@ -393,9 +397,9 @@ fn an_interrupted_run_starts_nothing_else_and_says_so() {
     assert!(!summary.succeeded());
 }
 
-fn many(mode: Mode, resources: Vec<Value>) -> Summary {
+fn many(mode: OrderingMode, resources: Vec<Value>) -> Summary {
     let directory = tempfile::tempdir().expect("a directory");
-    let plan = Plan::new(
+    let plan = CatalogPlan::new(
         &catalog(Value::Array(resources)),
         &Registry::standard(),
         PlanOptions {
@@ -404,13 +408,13 @@ fn many(mode: Mode, resources: Vec<Value>) -> Summary {
         },
     )
     .expect("a plan");
-    let how = CarryOut::new(directory.path(), Cancellation::new().expect("a pipe"), &());
-    carry_out(&plan, how).expect("a summary")
+    let how = ApplyOptions::new(directory.path(), Cancellation::new().expect("a pipe"), &());
+    apply_plan(&plan, how).expect("a summary")
 }
 
 #[test]
-fn a_chain_of_ten_thousand_is_carried_out_in_order_in_every_mode() {
-    for mode in Mode::ALL {
+fn a_chain_of_ten_thousand_is_applied_in_order_in_every_mode() {
+    for mode in OrderingMode::ALL {
         // Declared backwards, so that file order does not help.
         let chain = (0..10_000).rev().map(|index| {
             let require = if index == 0 {
@@ -439,15 +443,15 @@ fn a_failure_at_the_top_of_a_deep_chain_reaches_its_end() {
             json!({"require": format!("Test[{}]", index - 1)}),
         ),
     });
-    let summary = many(Mode::Genius, chain.collect());
+    let summary = many(OrderingMode::Genius, chain.collect());
     assert_eq!(summary.count(Status::Skipped), 9_999);
 }
 
 #[test]
-fn a_hundred_thousand_resources_are_carried_out() {
+fn a_hundred_thousand_resources_are_applied() {
     let resources =
         (0..100_000).map(|index| test(&index.to_string(), json!({"changes": index % 2 == 0})));
-    let summary = many(Mode::Genius, resources.collect());
+    let summary = many(OrderingMode::Genius, resources.collect());
     assert_eq!(
         (
             summary.count(Status::Changed),
@@ -458,7 +462,7 @@ fn a_hundred_thousand_resources_are_carried_out() {
 }
 
 #[test]
-fn a_second_change_of_the_same_wish_is_corrective() {
+fn a_second_change_to_the_same_desired_state_is_corrective() {
     let directory = tempfile::tempdir().expect("a directory");
     let corrective = |changes: Value| {
         let summary = apply(directory.path(), json!([test("drifts", changes)]));
@@ -482,33 +486,33 @@ fn secrets_stay_out_of_messages_changes_and_outputs() {
         {"type": "Notify", "title": "n", "parameters": {"message": "hunter22"}, "sensitive_parameters": ["message"]},
         test("quotes it", json!({"result": false, "comment": "wrong password hunter22"})),
     ]);
-    let told = std::sync::Mutex::new(String::new());
+    let transcript = std::sync::Mutex::new(String::new());
     struct Record<'a>(&'a std::sync::Mutex<String>);
     impl EventSink for Record<'_> {
-        fn tell(&self, event: Event<'_>) {
+        fn emit(&self, event: Event<'_>) {
             self.0
                 .lock()
                 .expect("whole")
                 .push_str(&format!("{event:?}\n"));
         }
     }
-    let sink = Record(&told);
-    let plan = Plan::new(
+    let sink = Record(&transcript);
+    let plan = CatalogPlan::new(
         &catalog(resources),
         &Registry::standard(),
         PlanOptions::default(),
     )
     .expect("a plan");
-    let summary = carry_out(
+    let summary = apply_plan(
         &plan,
-        CarryOut::new(
+        ApplyOptions::new(
             directory.path(),
             Cancellation::new().expect("a pipe"),
             &sink,
         ),
     )
     .expect("a summary");
-    let everything = format!("{}{summary:?}", told.lock().expect("whole"));
+    let everything = format!("{}{summary:?}", transcript.lock().expect("whole"));
     assert!(!everything.contains("hunter22"), "{everything}");
     assert!(everything.contains("[secret]"));
 }
@@ -543,7 +547,7 @@ fn a_prereq_that_fails_leaves_its_target_null_and_does_not_stop_who_requires_tha
         ]),
         expect![[r#"
             Test[behind] unchanged
-            Test[fails] failed: it was told to fail
+            Test[fails] failed: failed as configured
             Test[target] skipped (its prerequisite Test[fails] failed)"#]],
     );
 }
@@ -601,7 +605,7 @@ fn check_cmd_of_a_state_decides_whatever_came_of_it() {
 }
 
 #[test]
-fn a_listener_hears_a_change_that_came_with_a_failure() {
+fn a_listener_is_notified_of_a_change_that_came_with_a_failure() {
     let directory = tempfile::tempdir().expect("a directory");
     let summary = apply(
         directory.path(),

@@ -1,24 +1,24 @@
 //! One transaction for a group: observe all members, change those that need it.
 
 use super::Run;
-use super::gate::Gate;
-use super::step::{Prepared, failure};
+use super::gate::GateDecision;
+use super::step::{StepInstance, failure};
 use super::worker::{guarded, panicked};
 use crate::StepError;
-use crate::types::Observing;
+use crate::types::PendingResource;
 
 impl Run<'_> {
     /// Runs a group. Members that may not run finish first. The others run together.
-    pub(super) fn group(&self, members: Vec<(u32, Gate)>) {
+    pub(super) fn group(&self, members: Vec<(u32, GateDecision)>) {
         let mut together = Vec::new();
         for (node, gate) in members {
             match gate {
-                Gate::Look => unreachable!("those that look at others are in no group"),
-                Gate::Skip(reason) => {
+                GateDecision::Look => unreachable!("those that look at others are in no group"),
+                GateDecision::Skip(reason) => {
                     let outcome = self.held_back(node, reason);
                     self.finish(node, false, outcome);
                 }
-                Gate::Run {
+                GateDecision::Run {
                     refreshed_by,
                     upstream_pending,
                 } => {
@@ -27,7 +27,7 @@ impl Run<'_> {
             }
         }
         let begun = std::time::Instant::now();
-        let prepared: Vec<Prepared<'_>> = (together.iter())
+        let prepared: Vec<StepInstance<'_>> = (together.iter())
             .map(|(node, ..)| {
                 self.started(*node);
                 let prepared = self.prepared(&self.plan.steps[*node as usize]);
@@ -37,17 +37,17 @@ impl Run<'_> {
         let Some(leader) = prepared.first() else {
             return;
         };
-        let sights: Vec<_> = (together.iter())
-            .map(|(node, _, pending)| self.sight(&self.plan.steps[*node as usize], *pending))
+        let accesses: Vec<_> = (together.iter())
+            .map(|(node, _, pending)| self.access(&self.plan.steps[*node as usize], *pending))
             .collect();
         let to_see: Vec<_> = prepared
             .iter()
-            .zip(&sights)
-            .map(|(one, sight)| (one.instance(), *sight))
+            .zip(&accesses)
+            .map(|(one, access)| (one.instance(), *access))
             .collect();
         let acted = guarded(|| {
             let seen = leader.instance().observe_group(&to_see);
-            let applied = self.apply_group(&together, &prepared, &sights, &seen);
+            let applied = self.apply_group(&together, &prepared, &accesses, &seen);
             (seen, applied)
         });
         let Some((seen, applied)) = acted.filter(|(seen, _)| seen.len() == together.len()) else {
@@ -69,7 +69,7 @@ impl Run<'_> {
                     let instance = prepared[index].instance();
                     let result = self.act(
                         step,
-                        &sights[index],
+                        &accesses[index],
                         instance,
                         &observing,
                         applied,
@@ -89,10 +89,10 @@ impl Run<'_> {
     fn apply_group(
         &self,
         together: &[(u32, Option<u32>, bool)],
-        prepared: &[Prepared<'_>],
-        sights: &[crate::Sight<'_>],
-        seen: &[Result<Observing, StepError>],
-    ) -> Vec<Option<Result<crate::Applied, StepError>>> {
+        prepared: &[StepInstance<'_>],
+        accesses: &[crate::ReadAccess<'_>],
+        seen: &[Result<PendingResource, StepError>],
+    ) -> Vec<Option<Result<crate::ApplyResult, StepError>>> {
         let mut answers: Vec<Option<Result<_, _>>> = seen.iter().map(|_| None).collect();
         let Some(licence) = &self.licence else {
             return answers;
@@ -109,7 +109,7 @@ impl Run<'_> {
                 group.push((
                     prepared[index].instance(),
                     observing,
-                    licence.hands(sights[index]),
+                    licence.write_access(accesses[index]),
                 ));
             }
         }

@@ -5,24 +5,24 @@ use std::sync::atomic::Ordering;
 use std::thread::{Builder, Scope};
 
 use super::Run;
-use super::board::{Board, Work};
-use super::gate::Gate;
+use super::gate::GateDecision;
+use super::schedule::{Schedule, WorkItem};
 use crate::event::RunEnd;
-use crate::{Event, Finished, Outcome, Reason, Status};
+use crate::{Event, Reason, ResourceOutcome, ResourceResult, Status};
 
 /// A finished step that is not reported yet.
-pub(super) struct Done {
+pub(super) struct FinishedStep {
     node: u32,
     upstream_pending: bool,
-    outcome: Outcome,
+    outcome: ResourceOutcome,
 }
 
 /// The results that a worker returns when it requests more work.
 #[derive(Default)]
-struct Returned {
-    done: Vec<Done>,
+struct WorkerResult {
+    done: Vec<FinishedStep>,
     /// Steps that the worker took and did not begin.
-    rest: Vec<(u32, Gate)>,
+    rest: Vec<(u32, GateDecision)>,
 }
 
 impl Run<'_> {
@@ -35,12 +35,12 @@ impl Run<'_> {
     }
 
     fn worker<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) {
-        let mut returned = Returned::default();
+        let mut returned = WorkerResult::default();
         loop {
             match self.next(&mut returned, scope) {
-                Work::Steps(steps) => self.steps(steps, &mut returned),
-                Work::Group(members) => self.group(members),
-                Work::Wait | Work::Over => return,
+                WorkItem::Steps(steps) => self.steps(steps, &mut returned),
+                WorkItem::Group(members) => self.group(members),
+                WorkItem::Wait | WorkItem::Over => return,
             }
         }
     }
@@ -50,9 +50,9 @@ impl Run<'_> {
     /// wake all of them at each link.
     fn next<'scope>(
         &'scope self,
-        returned: &mut Returned,
+        returned: &mut WorkerResult,
         scope: &'scope Scope<'scope, '_>,
-    ) -> Work {
+    ) -> WorkItem {
         let mut board = self.board();
         for done in returned.done.drain(..) {
             self.settle(&mut board, done);
@@ -60,15 +60,15 @@ impl Run<'_> {
         board.give_back(returned.rest.drain(..).map(|(node, _)| node));
         loop {
             match board.take(self.context.cancellation.is_cancelled()) {
-                Work::Wait => {
+                WorkItem::Wait => {
                     board.idle += 1;
                     board =
                         (self.more.wait(board)).unwrap_or_else(std::sync::PoisonError::into_inner);
                     board.idle -= 1;
                 }
-                Work::Over => {
+                WorkItem::Over => {
                     self.more.notify_all();
-                    return Work::Over;
+                    return WorkItem::Over;
                 }
                 work => {
                     let another = board.wants_another(self.cores);
@@ -95,7 +95,7 @@ impl Run<'_> {
 
     /// Runs steps one after the other. A step that found something to do ends the
     /// round: its dependents should not wait, and other workers may take the rest.
-    fn steps(&self, steps: Vec<(u32, Gate)>, returned: &mut Returned) {
+    fn steps(&self, steps: Vec<(u32, GateDecision)>, returned: &mut WorkerResult) {
         let mut steps = steps.into_iter();
         for (node, gate) in steps.by_ref() {
             let done = self.one(node, gate);
@@ -108,23 +108,23 @@ impl Run<'_> {
         returned.rest.extend(steps);
     }
 
-    fn one(&self, node: u32, gate: Gate) -> Done {
-        let done = |upstream_pending, outcome| Done {
+    fn one(&self, node: u32, gate: GateDecision) -> FinishedStep {
+        let done = |upstream_pending, outcome| FinishedStep {
             node,
             upstream_pending,
             outcome,
         };
         let gate = match gate {
-            Gate::Look => match guarded(|| self.gate_of_prober(node)) {
+            GateDecision::Look => match guarded(|| self.gate_of_prober(node)) {
                 Some(gate) => gate,
                 None => return done(false, panicked()),
             },
             gate => gate,
         };
         match gate {
-            Gate::Look => unreachable!("the looks have been taken"),
-            Gate::Skip(reason) => done(false, self.held_back(node, reason)),
-            Gate::Run {
+            GateDecision::Look => unreachable!("the looks have been taken"),
+            GateDecision::Skip(reason) => done(false, self.held_back(node, reason)),
+            GateDecision::Run {
                 refreshed_by,
                 upstream_pending,
             } => {
@@ -137,15 +137,15 @@ impl Run<'_> {
 
     pub(super) fn started(&self, node: u32) {
         let number = self.started.fetch_add(1, Ordering::Relaxed) + 1;
-        self.context.sink.tell(Event::Started {
+        self.context.sink.emit(Event::Started {
             number,
             reference: &self.plan.steps[node as usize].reference,
         });
     }
 
     /// Reports the outcome of a step and unblocks its dependents.
-    pub(super) fn finish(&self, node: u32, upstream_pending: bool, outcome: Outcome) {
-        let done = Done {
+    pub(super) fn finish(&self, node: u32, upstream_pending: bool, outcome: ResourceOutcome) {
+        let done = FinishedStep {
             node,
             upstream_pending,
             outcome,
@@ -154,8 +154,8 @@ impl Run<'_> {
     }
 
     /// Like [`Run::finish`], for callers that hold the board.
-    fn settle(&self, board: &mut Board<'_>, done: Done) {
-        let Done { node, outcome, .. } = done;
+    fn settle(&self, board: &mut Schedule<'_>, done: FinishedStep) {
+        let FinishedStep { node, outcome, .. } = done;
         let step = &self.plan.steps[node as usize];
         let failed = outcome.status == Status::Failed;
         // A state that something else prevented from running counts as failed too.
@@ -175,16 +175,21 @@ impl Run<'_> {
         }
         let finished = self.finished(board.next_number(), node, outcome);
         // Emitted under the lock, so that events come in the order of their numbers.
-        self.context.sink.tell(Event::Finished(&finished));
+        self.context.sink.emit(Event::Finished(&finished));
         board.finish(node, done.upstream_pending, finished);
         if ends && (self.failhard || step.control.failhard) && board.ended.is_none() {
             board.ended = Some(RunEnd::FailHard((*step.reference).clone()));
         }
     }
 
-    pub(super) fn finished(&self, number: usize, node: u32, outcome: Outcome) -> Finished {
+    pub(super) fn finished(
+        &self,
+        number: usize,
+        node: u32,
+        outcome: ResourceOutcome,
+    ) -> ResourceResult {
         let step = &self.plan.steps[node as usize];
-        Finished {
+        ResourceResult {
             number,
             reference: std::sync::Arc::clone(&step.reference),
             place: std::sync::Arc::clone(&step.place),
@@ -199,9 +204,9 @@ impl Run<'_> {
             return;
         };
         for node in board.never_run() {
-            let outcome = Outcome::skipped(Reason::RunEnded(end.clone()));
+            let outcome = ResourceOutcome::skipped(Reason::RunEnded(end.clone()));
             let finished = self.finished(board.next_number(), node, outcome);
-            self.context.sink.tell(Event::Finished(&finished));
+            self.context.sink.emit(Event::Finished(&finished));
             board.push(finished);
         }
     }
@@ -213,7 +218,7 @@ pub(super) fn guarded<T>(act: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(act)).ok()
 }
 
-pub(super) fn panicked() -> Outcome {
-    let error = crate::StepError::new("the provider broke down: this is a bug in it");
+pub(super) fn panicked() -> ResourceOutcome {
+    let error = crate::StepError::new("the provider crashed; this is a bug");
     super::step::failure(Vec::new(), &error)
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use super::program::Program;
 use crate::{
-    Applied, Change, Declaration, Observation, Provider, Refusal, ResourceType, Shown, Sight,
-    StepError, TypeSpec,
+    ApplyResult, Change, Declaration, DisplayValue, Observation, Provider, ReadAccess, Refusal,
+    ResourceType, StepError, TypeSpec,
 };
 
 /// One type of a module.
@@ -18,36 +18,36 @@ pub(crate) struct ModuleType {
 }
 
 /// The desired state of a resource, by parameter, including the name.
-pub(crate) struct Wish {
+pub(crate) struct DesiredState {
     parameters: Map<String, Value>,
 }
 
 /// The state that the module reported, by property.
-pub(crate) struct Seen {
+pub(crate) struct ObservedState {
     state: Map<String, Value>,
 }
 
-impl Wish {
+impl DesiredState {
     fn is_absent(&self) -> bool {
         self.parameters.get("ensure").and_then(Value::as_str) == Some("absent")
     }
 }
 
-impl Seen {
+impl ObservedState {
     fn is_absent(&self) -> bool {
         self.state.get("ensure").and_then(Value::as_str) == Some("absent")
     }
 }
 
 impl ResourceType for ModuleType {
-    type Desired = Wish;
-    type Observed = Seen;
+    type Desired = DesiredState;
+    type Observed = ObservedState;
 
     fn spec(&self) -> &'static TypeSpec {
         self.spec
     }
 
-    fn desire(&self, declaration: &Declaration) -> Result<Wish, Refusal> {
+    fn desire(&self, declaration: &Declaration) -> Result<DesiredState, Refusal> {
         let mut parameters: Map<String, Value> = (self.spec.parameters.iter())
             .filter_map(|known| {
                 let value = declaration.value(known.name)?;
@@ -61,10 +61,10 @@ impl ResourceType for ModuleType {
                 .entry("ensure")
                 .or_insert_with(|| json!("present"));
         }
-        Ok(Wish { parameters })
+        Ok(DesiredState { parameters })
     }
 
-    fn changes(&self, desired: &Wish, observed: &Seen) -> Vec<Change> {
+    fn changes(&self, desired: &DesiredState, observed: &ObservedState) -> Vec<Change> {
         if self.entry.has_ensure() && desired.is_absent() != observed.is_absent() {
             return vec![change("ensure", &observed.state, &desired.parameters)];
         }
@@ -73,7 +73,7 @@ impl ResourceType for ModuleType {
         }
         (self.wished(desired))
             .filter(|(name, wished)| {
-                (observed.state.get(*name)).is_none_or(|seen| !is_same(seen, wished))
+                (observed.state.get(*name)).is_none_or(|observed| !is_same(observed, wished))
             })
             .map(|(name, _)| change(name, &observed.state, &desired.parameters))
             .collect()
@@ -82,7 +82,10 @@ impl ResourceType for ModuleType {
 
 impl ModuleType {
     /// Returns the properties that a resource declares.
-    fn wished<'a>(&'a self, desired: &'a Wish) -> impl Iterator<Item = (&'a str, &'a Value)> {
+    fn wished<'a>(
+        &'a self,
+        desired: &'a DesiredState,
+    ) -> impl Iterator<Item = (&'a str, &'a Value)> {
         (self.entry.properties.iter()).filter_map(|property| {
             let wished = desired.parameters.get(&property.name)?;
             Some((property.name.as_str(), wished))
@@ -90,77 +93,83 @@ impl ModuleType {
     }
 
     /// Refuses an answer that the manifest does not allow.
-    fn checked(&self, desired: &Wish, answer: Value) -> Result<Seen, StepError> {
+    fn checked(&self, desired: &DesiredState, answer: Value) -> Result<ObservedState, StepError> {
         let says = |what: String| {
             let module = self.program.title();
             Err(StepError::new(format!("{module} {what}")))
         };
         let state = match answer.get("state") {
             Some(Value::Object(state)) => state.clone(),
-            _ => return says("does not tell a `state`".to_owned()),
+            _ => return says("did not return `state`".to_owned()),
         };
         let is_property = |name: &String| self.entry.properties.iter().any(|one| one.name == *name);
         if let Some(name) = state.keys().find(|name| !is_property(name)) {
             return says(format!(
-                "tells of `{name}`, which is no property of its type"
+                "returned `{name}`, which is not a property of its type"
             ));
         }
-        let seen = Seen { state };
-        let ensure = seen.state.get("ensure").map(Value::is_string);
+        let observed = ObservedState { state };
+        let ensure = observed.state.get("ensure").map(Value::is_string);
         if self.entry.has_ensure() && ensure != Some(true) {
-            return says("does not tell `ensure`".to_owned());
+            return says("did not return `ensure`".to_owned());
         }
-        let missing = |(name, _): &(&str, &Value)| !seen.state.contains_key(*name);
-        if !seen.is_absent()
+        let missing = |(name, _): &(&str, &Value)| !observed.state.contains_key(*name);
+        if !observed.is_absent()
             && !desired.is_absent()
             && let Some((name, _)) = self.wished(desired).find(missing)
         {
-            return says(format!("does not tell `{name}`"));
+            return says(format!("did not return `{name}`"));
         }
-        Ok(seen)
+        Ok(observed)
     }
 
-    fn request(&self, method: &str, desired: &Wish, sight: &Sight<'_>) -> Value {
+    fn request(&self, method: &str, desired: &DesiredState, access: &ReadAccess<'_>) -> Value {
         json!({
             "method": method,
             "type": self.entry.name,
             "name": desired.parameters.get(self.spec.name_parameter),
             "parameters": desired.parameters,
-            "root": sight.root(),
+            "root": access.root(),
         })
     }
 }
 
 impl Provider for ModuleType {
-    fn observe(&self, desired: &Wish, sight: &Sight<'_>) -> Result<Seen, StepError> {
-        let request = self.request("observe", desired, sight);
-        let answer = self.program.ask(request, self.entry.timeout, sight)?;
+    fn observe(
+        &self,
+        desired: &DesiredState,
+        access: &ReadAccess<'_>,
+    ) -> Result<ObservedState, StepError> {
+        let request = self.request("observe", desired, access);
+        let answer = self.program.ask(request, self.entry.timeout, access)?;
         self.checked(desired, answer)
     }
 
     /// Applies, and then observes again: a module's report may be wrong, or a lie.
-    fn apply(&self, step: &Observation<'_, Self>) -> Result<Applied, StepError> {
-        let (desired, observed, changes, hands) = step.parts();
+    fn apply(&self, step: &Observation<'_, Self>) -> Result<ApplyResult, StepError> {
+        let (desired, observed, changes, write_access) = step.parts();
         let _turn = self.program.turn_to_apply();
-        if hands.cancellation().is_cancelled() {
+        if write_access.cancellation().is_cancelled() {
             return Err(StepError::interrupted());
         }
-        let mut request = self.request("apply", desired, hands);
+        let mut request = self.request("apply", desired, write_access);
         request["state"] = Value::Object(observed.state.clone());
         let names: Vec<&str> = changes.iter().map(|one| one.property.as_str()).collect();
         request["changes"] = json!(names);
-        let answer = self.program.ask(request, self.entry.timeout, hands)?;
-        let after = self.observe(desired, hands)?;
+        let answer = self
+            .program
+            .ask(request, self.entry.timeout, write_access)?;
+        let after = self.observe(desired, write_access)?;
         if let Some(left) = self.changes(desired, &after).first() {
             return Err(StepError::new(format!(
-                "{} says that it is done, and `{}` is still not as it should be",
+                "{} reported success, but `{}` still differs from the desired value",
                 self.program.title(),
                 left.property
             ))
             .with_changes_made());
         }
         let outputs = answer.get("outputs").and_then(Value::as_object);
-        Ok(Applied {
+        Ok(ApplyResult {
             message: (answer.get("message").and_then(Value::as_str)).map(str::to_owned),
             outputs: outputs.cloned().unwrap_or_default(),
             no_change: false,
@@ -170,8 +179,8 @@ impl Provider for ModuleType {
 
 fn change(name: &str, from: &Map<String, Value>, to: &Map<String, Value>) -> Change {
     let shown = |side: &Map<String, Value>| match side.get(name) {
-        None | Some(Value::Null) => Shown::Absent,
-        Some(value) => Shown::Value(value.clone()),
+        None | Some(Value::Null) => DisplayValue::Absent,
+        Some(value) => DisplayValue::Value(value.clone()),
     };
     Change::new(name, shown(from), shown(to))
 }

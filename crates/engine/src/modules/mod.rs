@@ -3,7 +3,7 @@
 //!
 //! The split is the same as for built-in types: a module reports what it sees, [`kind`]
 //! decides purely what differs, and `apply` is called only when the run may change
-//! things. Only a [`bunraku_module::Verified`] gets into a registry, so nothing runs
+//! things. Only a [`bunraku_module::VerifiedModule`] gets into a registry, so nothing runs
 //! whose signature was not checked. Every answer is checked against the signed
 //! manifest. A module that hangs, dies, prints garbage or lies fails its resource, and
 //! its whole process group is killed.
@@ -13,16 +13,16 @@
 mod kind;
 mod program;
 mod session;
-mod shelf;
 mod spec;
+mod store;
 #[cfg(test)]
 mod tests;
 mod unpacked;
 
 pub use program::ModuleError;
-pub use shelf::{PinError, Shelf, ShelfError, check_pins, read_trust};
+pub use store::{ModuleStore, PinError, ShelfError, check_pins, read_trust};
 
-use bunraku_module::Verified;
+use bunraku_module::VerifiedModule;
 
 use crate::Registry;
 use kind::ModuleType;
@@ -34,7 +34,7 @@ impl Registry {
     /// plan made with it are dropped.
     pub fn add_module(
         &mut self,
-        module: &Verified,
+        module: &VerifiedModule,
         state_directory: &std::path::Path,
     ) -> Result<(), ModuleError> {
         let manifest = module.manifest();

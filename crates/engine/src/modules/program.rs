@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use bunraku_module::{Manifest, PROTOCOL, Verified};
+use bunraku_module::{Manifest, PROTOCOL, VerifiedModule};
 use serde_json::{Value, json};
 
-use super::session::{AskError, Session};
-use super::unpacked::Unpacked;
-use crate::{Sight, StepError};
+use super::session::{Session, SessionError};
+use super::unpacked::UnpackedModule;
+use crate::{ReadAccess, StepError};
 
 /// The time that a program has to introduce itself.
 const INTRODUCTION: Duration = Duration::from_secs(60);
@@ -18,13 +18,13 @@ const INTRODUCTION: Duration = Duration::from_secs(60);
 /// The reason why a module's types cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ModuleError {
-    #[error("the module `{module}` adds the type `{name}`, which there is already")]
+    #[error("the module `{module}` adds the type `{name}`, which already exists")]
     Taken { module: String, name: String },
 }
 
 /// One module, with its idle processes.
 pub(super) struct Program {
-    module: Verified,
+    module: VerifiedModule,
     state_directory: PathBuf,
     free: Mutex<Vec<Session>>,
     /// Held while applying: two resources of one module often share a file, and two
@@ -32,11 +32,11 @@ pub(super) struct Program {
     applies: Mutex<()>,
     /// The module's files, after its first request. Dropped last, after the processes
     /// that run from them.
-    unpacked: Mutex<Option<Unpacked>>,
+    unpacked: Mutex<Option<UnpackedModule>>,
 }
 
 impl Program {
-    pub(super) fn new(module: &Verified, state_directory: &Path) -> Arc<Self> {
+    pub(super) fn new(module: &VerifiedModule, state_directory: &Path) -> Arc<Self> {
         Arc::new(Self {
             module: module.clone(),
             state_directory: state_directory.to_owned(),
@@ -54,7 +54,10 @@ impl Program {
     fn directory(&self) -> io::Result<PathBuf> {
         let mut unpacked = self.unpacked.lock().unwrap_or_else(PoisonError::into_inner);
         if unpacked.is_none() {
-            *unpacked = Some(Unpacked::new(self.module.files(), &self.state_directory)?);
+            *unpacked = Some(UnpackedModule::new(
+                self.module.files(),
+                &self.state_directory,
+            )?);
         }
         let unpacked = unpacked.as_ref().expect("it has just been unpacked");
         Ok(unpacked.directory.clone())
@@ -75,22 +78,22 @@ impl Program {
         &self,
         request: Value,
         timeout: u32,
-        sight: &Sight<'_>,
+        access: &ReadAccess<'_>,
     ) -> Result<Value, StepError> {
-        let failed = |error: AskError| self.failure(error);
+        let failed = |error: SessionError| self.failure(error);
         let free = self.free().pop();
         let mut session = match free {
             Some(session) => session,
-            None => self.started(sight).map_err(failed)?,
+            None => self.started(access).map_err(failed)?,
         };
         let deadline = Instant::now() + Duration::from_secs(u64::from(timeout));
-        match session.ask(request, deadline, sight) {
+        match session.ask(request, deadline, access) {
             Ok(answer) => {
                 self.free().push(session);
                 Ok(answer)
             }
             // The module reported the error itself, and can continue.
-            Err(error @ AskError::Told(_)) => {
+            Err(error @ SessionError::Told(_)) => {
                 self.free().push(session);
                 Err(failed(error))
             }
@@ -109,30 +112,32 @@ impl Program {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn failure(&self, error: AskError) -> StepError {
-        if matches!(error, AskError::Interrupted) {
+    fn failure(&self, error: SessionError) -> StepError {
+        if matches!(error, SessionError::Interrupted) {
             return StepError::interrupted();
         }
         let text = format!("{} {error}", self.title());
         match error {
-            AskError::Start(source) | AskError::Follow(source) => StepError::because(text, source),
+            SessionError::Start(source) | SessionError::Follow(source) => {
+                StepError::because(text, source)
+            }
             _ => StepError::new(text),
         }
     }
 
     /// Returns a process that speaks our protocol and has the types of the manifest.
-    fn started(&self, sight: &Sight<'_>) -> Result<Session, AskError> {
-        let directory = self.directory().map_err(AskError::Start)?;
+    fn started(&self, access: &ReadAccess<'_>) -> Result<Session, SessionError> {
+        let directory = self.directory().map_err(SessionError::Start)?;
         let mut session = Session::start(&directory, &self.manifest().command)?;
         let deadline = Instant::now() + INTRODUCTION;
         let hello = json!({"method": "hello", "protocols": [PROTOCOL]});
-        let answer = session.ask(hello, deadline, sight)?;
+        let answer = session.ask(hello, deadline, access)?;
         if answer.get("protocol").and_then(Value::as_u64) != Some(u64::from(PROTOCOL)) {
-            return Err(AskError::Protocol);
+            return Err(SessionError::Protocol);
         }
-        let answer = session.ask(json!({"method": "describe"}), deadline, sight)?;
+        let answer = session.ask(json!({"method": "describe"}), deadline, access)?;
         if described(&answer) != Some(self.expected()) {
-            return Err(AskError::OtherTypes);
+            return Err(SessionError::OtherTypes);
         }
         Ok(session)
     }

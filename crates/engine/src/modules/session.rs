@@ -11,11 +11,11 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use bunraku_process::{
-    BlockingChild, LineSplitter, Program, SYSTEM_PATH, Stream as Pipe, Tail, Until, Woken,
+    BlockingChild, LineSplitter, Program, SYSTEM_PATH, Stream as Pipe, Tail, WaitEnd, WaitLimits,
 };
 use serde_json::Value;
 
-use crate::{Sight, Stream};
+use crate::{ReadAccess, Stream};
 
 /// The maximum length of an answer.
 const LONGEST: usize = 16 << 20;
@@ -26,28 +26,28 @@ const GRACE: Duration = Duration::from_secs(1);
 
 /// The reason why there is no answer. The text follows the name of the module.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum AskError {
+pub(super) enum SessionError {
     #[error("cannot be started")]
     Start(#[source] io::Error),
-    #[error("does not speak a protocol that is spoken here")]
+    #[error("does not support a known protocol version")]
     Protocol,
-    #[error("describes other types than those that were signed")]
+    #[error("describes types that differ from the signed ones")]
     OtherTypes,
-    #[error("did not answer in time and was ended")]
+    #[error("did not answer in time and was killed")]
     Late,
     #[error("was interrupted")]
     Interrupted,
-    #[error("ended before it answered{}", last_words(.0))]
+    #[error("exited before it answered{}", last_words(.0))]
     Died(String),
-    #[error("answered what is not JSON: `{0}`")]
+    #[error("answered with invalid JSON: `{0}`")]
     Garbage(String),
-    #[error("answered more than {} MiB", LONGEST >> 20)]
+    #[error("answered with more than {} MiB", LONGEST >> 20)]
     TooLong,
-    #[error("spoke without being asked: `{0}`")]
+    #[error("sent an unexpected message: `{0}`")]
     Unasked(String),
-    #[error("says: {0}")]
+    #[error("reported: {0}")]
     Told(String),
-    #[error("cannot be talked with")]
+    #[error("cannot be reached")]
     Follow(#[source] io::Error),
 }
 
@@ -74,7 +74,7 @@ struct Complaints {
 }
 
 impl Session {
-    pub(super) fn start(directory: &Path, command: &[String]) -> Result<Self, AskError> {
+    pub(super) fn start(directory: &Path, command: &[String]) -> Result<Self, SessionError> {
         let (program, arguments) = command.split_first().expect("a checked manifest has one");
         let program = Program::new(directory.join(program))
             .args(arguments)
@@ -86,7 +86,7 @@ impl Session {
             .env("PYTHONUNBUFFERED", "1")
             .stdin(Stdio::piped());
         Ok(Self {
-            child: program.start_blocking().map_err(AskError::Start)?,
+            child: program.start_blocking().map_err(SessionError::Start)?,
             ahead: Vec::new(),
             complaints: Complaints {
                 last_words: Tail::new(LAST_WORDS),
@@ -96,30 +96,30 @@ impl Session {
         })
     }
 
-    /// Sends one request. After any error except [`AskError::Told`] the session is unusable.
+    /// Sends one request. After any error except [`SessionError::Told`] the session is unusable.
     pub(super) fn ask(
         &mut self,
         mut request: Value,
         deadline: Instant,
-        sight: &Sight<'_>,
-    ) -> Result<Value, AskError> {
+        access: &ReadAccess<'_>,
+    ) -> Result<Value, SessionError> {
         if !self.ahead.is_empty() {
-            return Err(AskError::Unasked(shortened(&self.ahead)));
+            return Err(SessionError::Unasked(shortened(&self.ahead)));
         }
         self.asked += 1;
         request["id"] = Value::from(self.asked);
         let mut question = serde_json::to_vec(&request).expect("a request is plain data");
         question.push(b'\n');
-        let line = self.exchange(&question, deadline, sight)?;
-        let garbage = |_| AskError::Garbage(shortened(&line));
+        let line = self.exchange(&question, deadline, access)?;
+        let garbage = |_| SessionError::Garbage(shortened(&line));
         let answer: Value = serde_json::from_slice(&line).map_err(garbage)?;
         if answer.get("id").and_then(Value::as_u64) != Some(self.asked) {
-            return Err(AskError::Unasked(shortened(&line)));
+            return Err(SessionError::Unasked(shortened(&line)));
         }
         match answer.get("error") {
-            Some(Value::String(error)) => Err(AskError::Told(shortened(error.as_bytes()))),
+            Some(Value::String(error)) => Err(SessionError::Told(shortened(error.as_bytes()))),
             Some(other) if !other.is_null() => {
-                Err(AskError::Told(shortened(other.to_string().as_bytes())))
+                Err(SessionError::Told(shortened(other.to_string().as_bytes())))
             }
             _ => Ok(answer),
         }
@@ -131,21 +131,21 @@ impl Session {
         &mut self,
         question: &[u8],
         deadline: Instant,
-        sight: &Sight<'_>,
-    ) -> Result<Vec<u8>, AskError> {
+        access: &ReadAccess<'_>,
+    ) -> Result<Vec<u8>, SessionError> {
         self.child.push_input(question);
         loop {
-            let until = Until {
+            let until = WaitLimits {
                 deadline: Some(deadline),
-                cancelled: Some(sight.cancellation().readable()),
+                cancelled: Some(access.cancellation().readable()),
             };
-            let woken = self.child.wait(until).map_err(AskError::Follow)?;
+            let woken = self.child.wait(until).map_err(SessionError::Follow)?;
             match woken {
-                Woken::Late => return Err(AskError::Late),
-                Woken::Cancelled => return Err(AskError::Interrupted),
-                Woken::Ready | Woken::Ended => {}
+                WaitEnd::Late => return Err(SessionError::Late),
+                WaitEnd::Cancelled => return Err(SessionError::Interrupted),
+                WaitEnd::Ready | WaitEnd::Ended => {}
             }
-            self.read_stderr(sight);
+            self.read_stderr(access);
             let open = self.read_stdout();
             if let Some(end) = self.ahead.iter().position(|byte| *byte == b'\n') {
                 let rest = self.ahead.split_off(end + 1);
@@ -154,13 +154,13 @@ impl Session {
                 return Ok(line);
             }
             if self.ahead.len() > LONGEST {
-                return Err(AskError::TooLong);
+                return Err(SessionError::TooLong);
             }
-            if woken == Woken::Ended || !open {
-                self.read_stderr(sight);
-                return Err(AskError::Died(self.complaints.last_words.text()));
+            if woken == WaitEnd::Ended || !open {
+                self.read_stderr(access);
+                return Err(SessionError::Died(self.complaints.last_words.text()));
             }
-            self.child.write().map_err(AskError::Follow)?;
+            self.child.write().map_err(SessionError::Follow)?;
         }
     }
 
@@ -169,18 +169,19 @@ impl Session {
         let ahead = &mut self.ahead;
         self.child.read(Pipe::Stdout, |bytes| {
             ahead.extend_from_slice(bytes);
-            match ahead.len() > LONGEST {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
+            if ahead.len() > LONGEST {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
             }
         })
     }
 
-    fn read_stderr(&mut self, sight: &Sight<'_>) {
+    fn read_stderr(&mut self, access: &ReadAccess<'_>) {
         let Complaints { last_words, lines } = &mut self.complaints;
         self.child.read(Pipe::Stderr, |bytes| {
             last_words.push(bytes);
-            lines.push(bytes, |line| sight.output(Stream::Stderr, line.trim_end()));
+            lines.push(bytes, |line| access.output(Stream::Stderr, line.trim_end()));
             ControlFlow::Continue(())
         });
     }

@@ -4,15 +4,15 @@
 use bunraku_testkit::blocking::eventually;
 use std::path::{Path, PathBuf};
 
-use bunraku_module::{File, SigningKey, Trust, Verified, pack, sign, verify};
+use bunraku_module::{File, SigningKey, Trust, VerifiedModule, pack, sign, verify};
 use expect_test::{Expect, expect};
 use serde_json::{Value, json};
 
-use super::{Shelf, ShelfError, check_pins, read_trust};
+use super::{ModuleStore, ShelfError, check_pins, read_trust};
 use crate::types::testing::{catalog, lines};
 use crate::{
-    Cancellation, CarryOut, Event, EventSink, Plan, PlanOptions, Registry, Status, Summary,
-    carry_out,
+    ApplyOptions, Cancellation, CatalogPlan, Event, EventSink, PlanOptions, Registry, Status,
+    Summary, apply_plan,
 };
 
 /// A module that keeps its state in a file beside the named one, and records each
@@ -71,7 +71,7 @@ fn packed(manifest: &Value, behaviour: &str) -> Vec<u8> {
         .1
 }
 
-fn module_with(timeout: u32, behaviour: &str) -> Verified {
+fn module_with(timeout: u32, behaviour: &str) -> VerifiedModule {
     let key = SigningKey::generate().expect("a key");
     let mut trust = Trust::default();
     trust.add(&key.public("").to_line()).expect("a key");
@@ -111,13 +111,13 @@ impl World {
     }
 
     fn run(&self, resources: Value, noop: bool) -> Summary {
-        let plan = Plan::new(&catalog(resources), &self.registry, PlanOptions::default());
+        let plan = CatalogPlan::new(&catalog(resources), &self.registry, PlanOptions::default());
         let cancellation = Cancellation::new().expect("a pipe");
-        let how = CarryOut {
+        let how = ApplyOptions {
             noop,
-            ..CarryOut::new(self.path("state"), cancellation, &())
+            ..ApplyOptions::new(self.path("state"), cancellation, &())
         };
-        carry_out(&plan.expect("a plan"), how).expect("a summary")
+        apply_plan(&plan.expect("a plan"), how).expect("a summary")
     }
 
     fn log(&self, name: &str) -> String {
@@ -125,7 +125,7 @@ impl World {
         std::fs::read_to_string(path).unwrap_or_default()
     }
 
-    fn told(&self, summary: &Summary) -> String {
+    fn transcript(&self, summary: &Summary) -> String {
         let directory = self.directory.path().display().to_string();
         lines(summary).replace(&directory, "")
     }
@@ -141,20 +141,20 @@ fn fails_within(timeout: u32, behaviour: &str, expected: Expect) {
         world.note("a", json!({"text": "hello"})),
         json!({"type": "Test", "title": "another", "parameters": {}}),
     ]);
-    expected.assert_eq(&world.told(&world.run(resources, false)));
+    expected.assert_eq(&world.transcript(&world.run(resources, false)));
 }
 
 #[test]
 fn a_module_is_asked_to_apply_only_what_differs() {
     let world = World::new("");
-    let wish = |text: &str| json!([world.note("a", json!({"text": text}))]);
-    let first = world.run(wish("one"), false);
+    let desired = |text: &str| json!([world.note("a", json!({"text": text}))]);
+    let first = world.run(desired("one"), false);
     assert_eq!(first.count(Status::Changed), 1, "{}", lines(&first));
     let outcome = &first.finished[0].outcome;
     assert_eq!(outcome.message.as_deref(), Some("written"));
     assert_eq!(outcome.outputs["length"], 3);
-    assert_eq!(world.run(wish("one"), false).count(Status::Unchanged), 1);
-    let second = world.run(wish("two"), false);
+    assert_eq!(world.run(desired("one"), false).count(Status::Unchanged), 1);
+    let second = world.run(desired("two"), false);
     let change = &second.finished[0].outcome.changes[0];
     assert_eq!(change.property, "text");
     assert!(!second.finished[0].outcome.corrective);
@@ -163,7 +163,11 @@ fn a_module_is_asked_to_apply_only_what_differs() {
         "two"
     );
     std::fs::write(world.path("a"), "drift").expect("written");
-    assert!(world.run(wish("two"), false).finished[0].outcome.corrective);
+    assert!(
+        world.run(desired("two"), false).finished[0]
+            .outcome
+            .corrective
+    );
     let absent = json!([world.note("a", json!({"ensure": "absent"}))]);
     assert_eq!(world.run(absent.clone(), false).count(Status::Changed), 1);
     assert_eq!(world.run(absent, false).count(Status::Unchanged), 1);
@@ -237,8 +241,8 @@ fn a_module_that_hangs_is_ended_with_all_that_it_started() {
         "if q['method'] == 'observe':\n    child = subprocess.Popen(['sleep', '600'])\n    note(str(child.pid))\n    time.sleep(600)",
     );
     let summary = world.run(json!([world.note("a", json!({"text": "x"}))]), false);
-    expect!["Note[/a] failed: the module `notes` 1.0.0 did not answer in time and was ended"]
-        .assert_eq(&world.told(&summary));
+    expect!["Note[/a] failed: the module `notes` 1.0.0 did not answer in time and was killed"]
+        .assert_eq(&world.transcript(&summary));
     let log = world.log("a");
     let child = log.lines().last().expect("the number of the child");
     // Ended, or a zombie. A busy machine takes its time.
@@ -254,23 +258,23 @@ fn a_module_that_dies_fails_its_resource_with_its_last_words() {
     fails(
         "if q['method'] == 'observe':\n    sys.exit('no such table')",
         expect![[r#"
-            Note[/a] failed: the module `notes` 1.0.0 ended before it answered: no such table
+            Note[/a] failed: the module `notes` 1.0.0 exited before it answered: no such table
             Test[another] unchanged"#]],
     );
 }
 
 #[test]
-fn garbage_is_told_as_such() {
+fn garbage_is_reported_as_such() {
     fails(
         "if q['method'] == 'observe':\n    print('Traceback: oops', flush=True)",
         expect![[r#"
-            Note[/a] failed: the module `notes` 1.0.0 answered what is not JSON: `Traceback: oops`
+            Note[/a] failed: the module `notes` 1.0.0 answered with invalid JSON: `Traceback: oops`
             Test[another] unchanged"#]],
     );
     fails(
         "if q['method'] == 'observe':\n    sys.stdout.buffer.write(b'\\xff\\xfe\\n'); sys.stdout.flush()",
         expect![[r#"
-            Note[/a] failed: the module `notes` 1.0.0 answered what is not JSON: `��`
+            Note[/a] failed: the module `notes` 1.0.0 answered with invalid JSON: `��`
             Test[another] unchanged"#]],
     );
 }
@@ -280,7 +284,7 @@ fn an_answer_without_end_does_not_fill_the_memory() {
     fails(
         "if q['method'] == 'observe':\n    while True: sys.stdout.write('x' * 65536)",
         expect![[r#"
-            Note[/a] failed: the module `notes` 1.0.0 answered more than 16 MiB
+            Note[/a] failed: the module `notes` 1.0.0 answered with more than 16 MiB
             Test[another] unchanged"#]],
     );
 }
@@ -290,13 +294,13 @@ fn a_module_that_lies_about_its_types_is_not_used() {
     fails(
         "if q['method'] == 'describe':\n    print(json.dumps({**a, 'types': [{'name': 'note', 'properties': ['ensure']}]}), flush=True); continue",
         expect![[r#"
-            Note[/a] failed: the module `notes` 1.0.0 describes other types than those that were signed
+            Note[/a] failed: the module `notes` 1.0.0 describes types that differ from the signed ones
             Test[another] unchanged"#]],
     );
     fails(
         "if q['method'] == 'hello':\n    print(json.dumps({**a, 'protocol': 2}), flush=True); continue",
         expect![[r#"
-            Note[/a] failed: the module `notes` 1.0.0 does not speak a protocol that is spoken here
+            Note[/a] failed: the module `notes` 1.0.0 does not support a known protocol version
             Test[another] unchanged"#]],
     );
 }
@@ -306,13 +310,13 @@ fn a_module_that_says_it_is_done_and_is_not_fails() {
     fails(
         "if q['method'] == 'apply':\n    print(json.dumps({**a, 'message': 'all done'}), flush=True); continue",
         expect![[r#"
-            Note[/a] failed: the module `notes` 1.0.0 says that it is done, and `ensure` is still not as it should be
+            Note[/a] failed: the module `notes` 1.0.0 reported success, but `ensure` still differs from the desired value
             Test[another] unchanged"#]],
     );
 }
 
 #[test]
-fn what_the_manifest_does_not_allow_to_be_said_fails() {
+fn an_answer_that_the_manifest_does_not_allow_fails() {
     let says = |state: &str, expected: Expect| {
         let behaviour = format!(
             "if q['method'] == 'observe':\n    print(json.dumps({{**a, {state}}}), flush=True); continue"
@@ -322,50 +326,50 @@ fn what_the_manifest_does_not_allow_to_be_said_fails() {
     says(
         "'state': {'ensure': 'present', 'text': '', 'owner': 'root'}",
         expect![[r#"
-            Note[/a] failed: the module `notes` 1.0.0 tells of `owner`, which is no property of its type
+            Note[/a] failed: the module `notes` 1.0.0 returned `owner`, which is not a property of its type
             Test[another] unchanged"#]],
     );
     says(
         "'state': {'ensure': 'present'}",
         expect![[r#"
-            Note[/a] failed: the module `notes` 1.0.0 does not tell `text`
+            Note[/a] failed: the module `notes` 1.0.0 did not return `text`
             Test[another] unchanged"#]],
     );
     says(
         "'state': {'text': 'x'}",
         expect![[r#"
-            Note[/a] failed: the module `notes` 1.0.0 does not tell `ensure`
+            Note[/a] failed: the module `notes` 1.0.0 did not return `ensure`
             Test[another] unchanged"#]],
     );
     says(
         "'stat': {}",
         expect![[r#"
-            Note[/a] failed: the module `notes` 1.0.0 does not tell a `state`
+            Note[/a] failed: the module `notes` 1.0.0 did not return `state`
             Test[another] unchanged"#]],
     );
     says(
         "'id': 77",
         expect![[r#"
-            Note[/a] failed: the module `notes` 1.0.0 spoke without being asked: `{"id": 77}`
+            Note[/a] failed: the module `notes` 1.0.0 sent an unexpected message: `{"id": 77}`
             Test[another] unchanged"#]],
     );
 }
 
 #[test]
-fn an_answer_that_nobody_asked_for_is_not_taken_for_the_next() {
+fn an_unrequested_answer_is_not_mistaken_for_the_next() {
     let forged = r#"{"id": 3, "state": {"ensure": "present", "text": "hello"}}"#;
     fails(
         &format!(
             "if q['method'] == 'describe':\n    print(json.dumps({{**a, 'types': [{{'name': 'note', 'properties': ['ensure', 'text']}}]}}) + '\\n' + '{forged}', flush=True); continue"
         ),
         expect![[r#"
-            Note[/a] failed: the module `notes` 1.0.0 spoke without being asked: `{"id": 3, "state": {"ensure": "present", "text": "hello"}}`
+            Note[/a] failed: the module `notes` 1.0.0 sent an unexpected message: `{"id": 3, "state": {"ensure": "present", "text": "hello"}}`
             Test[another] unchanged"#]],
     );
 }
 
 #[test]
-fn an_error_that_a_module_tells_fails_one_resource_and_not_the_next() {
+fn an_error_from_a_module_fails_one_resource_and_not_the_next() {
     let world = World::new(
         "if q['method'] == 'observe' and p['path'].endswith('bad'):\n    print(json.dumps({**a, 'error': 'the table is locked'}), flush=True); continue",
     );
@@ -375,10 +379,10 @@ fn an_error_that_a_module_tells_fails_one_resource_and_not_the_next() {
         json!({"type": "Test", "title": "gate", "parameters": {}}),
     ]);
     expect![[r#"
-        Note[/bad] failed: the module `notes` 1.0.0 says: the table is locked
+        Note[/bad] failed: the module `notes` 1.0.0 reported: the table is locked
         Note[/good] changed
         Test[gate] unchanged"#]]
-    .assert_eq(&world.told(&world.run(resources, false)));
+    .assert_eq(&world.transcript(&world.run(resources, false)));
 }
 
 #[test]
@@ -388,10 +392,10 @@ fn secrets_that_a_module_prints_are_hidden() {
     let mut resource = world.note("a", json!({"text": "hunter22"}));
     resource["sensitive_parameters"] = json!(["text"]);
     let summary = world.run(json!([resource]), false);
-    let told = format!("{:?}", summary.finished);
+    let transcript = format!("{:?}", summary.finished);
     assert!(
-        told.contains("[secret]") && !told.contains("hunter22"),
-        "{told}"
+        transcript.contains("[secret]") && !transcript.contains("hunter22"),
+        "{transcript}"
     );
 }
 
@@ -399,7 +403,7 @@ fn secrets_that_a_module_prints_are_hidden() {
 struct CancelWhen(PathBuf, Cancellation);
 
 impl EventSink for CancelWhen {
-    fn tell(&self, event: Event<'_>) {
+    fn emit(&self, event: Event<'_>) {
         if let Event::Started { .. } = event {
             let (path, cancellation) = (self.0.clone(), self.1.clone());
             std::thread::spawn(move || {
@@ -414,12 +418,12 @@ impl EventSink for CancelWhen {
 fn an_interrupt_ends_the_module_in_hand() {
     let world = World::new("if q['method'] == 'observe':\n    time.sleep(600)");
     let resources = json!([world.note("a", json!({"text": "x"}))]);
-    let plan = Plan::new(&catalog(resources), &world.registry, PlanOptions::default());
+    let plan = CatalogPlan::new(&catalog(resources), &world.registry, PlanOptions::default());
     let cancellation = Cancellation::new().expect("a pipe");
     let sink = CancelWhen(world.path("a.log"), cancellation.clone());
-    let how = CarryOut::new(world.path("state"), cancellation, &sink);
-    let summary = carry_out(&plan.expect("a plan"), how).expect("a summary");
-    expect!["Note[/a] failed: interrupted"].assert_eq(&world.told(&summary));
+    let how = ApplyOptions::new(world.path("state"), cancellation, &sink);
+    let summary = apply_plan(&plan.expect("a plan"), how).expect("a summary");
+    expect!["Note[/a] failed: interrupted"].assert_eq(&world.transcript(&summary));
 }
 
 #[test]
@@ -433,7 +437,7 @@ fn a_module_cannot_take_the_place_of_another_type() {
     let module = verify(&package, &trust).expect("verified");
     let directory = tempfile::tempdir().expect("a directory");
     let error = Registry::standard().add_module(&module, directory.path());
-    expect!["the module `notes` adds the type `file`, which there is already"]
+    expect!["the module `notes` adds the type `file`, which already exists"]
         .assert_eq(&error.expect_err("taken").to_string());
 }
 
@@ -441,7 +445,7 @@ fn a_module_cannot_take_the_place_of_another_type() {
 fn parameters_are_checked_before_anything_runs() {
     let world = World::new("");
     let resources = json!([world.note("a", json!({"txt": "x"}))]);
-    let plan = Plan::new(&catalog(resources), &world.registry, PlanOptions::default());
+    let plan = CatalogPlan::new(&catalog(resources), &world.registry, PlanOptions::default());
     let error = plan.err().expect("refused").to_string();
     assert!(
         error.contains("the type `note` has no parameter `txt`; did you mean `text`?"),
@@ -453,7 +457,7 @@ fn parameters_are_checked_before_anything_runs() {
 struct Machine {
     directory: tempfile::TempDir,
     key: SigningKey,
-    shelf: Shelf,
+    shelf: ModuleStore,
 }
 
 impl Machine {
@@ -463,7 +467,7 @@ impl Machine {
         std::fs::create_dir_all(directory.path().join("keys")).expect("made");
         let line = key.public("the author").to_line();
         std::fs::write(directory.path().join("keys/author.pub"), line).expect("written");
-        let shelf = Shelf::new(&directory.path().join("state"));
+        let shelf = ModuleStore::new(&directory.path().join("state"));
         Self {
             directory,
             key,
@@ -578,7 +582,7 @@ fn a_key_that_is_revoked_later_stops_what_is_installed() {
 }
 
 #[test]
-fn nobody_is_trusted_without_keys_and_a_broken_key_is_an_error() {
+fn nothing_is_trusted_without_keys_and_a_broken_key_is_an_error() {
     let machine = Machine::new();
     let package = machine.package("new", "1.0.0");
     let nobody = read_trust(Path::new("/nonexistent")).expect("nobody");
@@ -644,18 +648,18 @@ fn a_catalog_that_pins_its_modules_gets_exactly_those() {
         .other
         .insert("modules".to_owned(), json!({"notes": module.sha256()}));
     check_pins(&pinned, modules).expect("the very one");
-    let error = |modules: &[Verified]| {
+    let error = |modules: &[VerifiedModule]| {
         check_pins(&pinned, modules)
             .expect_err("refused")
             .to_string()
     };
     assert_eq!(
         error(&[]),
-        "the catalog needs the module `notes`, which is not here"
+        "the catalog needs the module `notes`, which is not installed"
     );
     assert_eq!(
         error(&[other]),
-        "the module `notes` is not the one that the catalog was made with"
+        "the module `notes` differs from the one that the catalog was compiled with"
     );
     pinned.other.insert("modules".to_owned(), json!({}));
     let error = check_pins(&pinned, modules)

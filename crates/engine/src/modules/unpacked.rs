@@ -14,11 +14,11 @@ use bunraku_module::File;
 
 /// A directory that is removed with its content when this is dropped.
 #[derive(Debug)]
-pub(super) struct Unpacked {
+pub(super) struct UnpackedModule {
     pub(super) directory: PathBuf,
 }
 
-impl Unpacked {
+impl UnpackedModule {
     pub(super) fn new(files: &[File], state_directory: &Path) -> io::Result<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let all = state_directory.join("modules").join("running");
@@ -53,7 +53,7 @@ impl Unpacked {
     }
 }
 
-impl Drop for Unpacked {
+impl Drop for UnpackedModule {
     fn drop(&mut self) {
         // The next run removes whatever could not be removed now.
         let _ = fs::remove_dir_all(&self.directory);

@@ -1,13 +1,13 @@
 //! Finding cycles.
 
-use super::{CycleStep, Edge, Graph, Plan, PlanError};
+use super::{CatalogPlan, CycleStep, Edge, Graph, PlanError};
 
 /// After this many cycles, all inferred edges among the stuck nodes are dropped.
 const ONE_BY_ONE: usize = 64;
 
 /// Drops inferred edges until there is no cycle. A cycle of declared edges alone is an
 /// error, with its whole path.
-pub(super) fn make_acyclic(plan: &mut Plan) -> Result<(), PlanError> {
+pub(super) fn make_acyclic(plan: &mut CatalogPlan) -> Result<(), PlanError> {
     for round in 0.. {
         if plan.graph.topological.len() == plan.graph.nodes() {
             return Ok(());
@@ -64,7 +64,7 @@ fn one_cycle(graph: &Graph, stuck: &[bool]) -> Vec<Edge> {
     }
 }
 
-fn described(plan: &Plan, cycle: &[Edge]) -> Vec<CycleStep> {
+fn described(plan: &CatalogPlan, cycle: &[Edge]) -> Vec<CycleStep> {
     let mut steps: Vec<CycleStep> = cycle
         .iter()
         .map(|edge| CycleStep {

@@ -1,17 +1,21 @@
 //! The reasons why a catalog cannot be applied, reported before anything changes.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use bunraku_model::catalog::{Place, ResourceReference};
 
 use crate::Refusal;
 
+/// The number of problems that a message lists.
+const MOST_LINES: usize = 20;
+
 /// The reason why there is no plan.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
     #[error("{}", list(.0))]
     Invalid(Vec<Problem>),
-    #[error("these resources wait for each other:\n{}", path(.0))]
+    #[error("dependency cycle:\n{}", path(.0))]
     Cycle(Vec<CycleStep>),
 }
 
@@ -26,7 +30,7 @@ pub struct Problem {
 /// The kind of problem.
 #[derive(Debug, thiserror::Error)]
 pub enum ProblemKind {
-    #[error("there is no resource type `{name}`{}", did_you_mean(.near))]
+    #[error("no resource type `{name}`{}", did_you_mean(.near))]
     UnknownType { name: String, near: Vec<String> },
     #[error("the type `{of}` has no parameter `{name}`{}", did_you_mean(.near))]
     UnknownParameter {
@@ -36,13 +40,13 @@ pub enum ProblemKind {
     },
     #[error("{0}")]
     Refused(#[from] Refusal),
-    #[error("`{requisite}` names {target}, which is not in the catalog{}", did_you_mean(.near))]
+    #[error("`{requisite}` refers to {target}, which is not in the catalog{}", did_you_mean(.near))]
     MissingReference {
         requisite: &'static str,
         target: String,
         near: Vec<String>,
     },
-    #[error("`{requisite}` holds `{text}`, which is not a reference")]
+    #[error("`{requisite}` contains `{text}`, which is not a reference")]
     NotAReference {
         requisite: &'static str,
         text: String,
@@ -71,13 +75,65 @@ impl fmt::Display for Problem {
     }
 }
 
-fn list(problems: &[Problem]) -> String {
-    let shown: Vec<String> = problems.iter().take(20).map(Problem::to_string).collect();
-    let mut text = shown.join("\n");
-    if problems.len() > shown.len() {
-        text.push_str(&format!("\nand {} more", problems.len() - shown.len()));
+/// A resource type that the engine does not know.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UnknownType {
+    pub name: String,
+    /// The number of resources of this type.
+    pub resources: usize,
+}
+
+impl fmt::Display for UnknownType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let noun = if self.resources == 1 {
+            "resource"
+        } else {
+            "resources"
+        };
+        write!(f, "{} ({} {noun})", self.name, self.resources)
     }
-    text
+}
+
+impl PlanError {
+    /// Returns the types that the engine does not know, each once, by name.
+    pub fn unknown_types(&self) -> Vec<UnknownType> {
+        let Self::Invalid(problems) = self else {
+            return Vec::new();
+        };
+        let mut counts = BTreeMap::new();
+        for problem in problems {
+            if let ProblemKind::UnknownType { name, .. } = &problem.kind {
+                *counts.entry(name.clone()).or_insert(0) += 1;
+            }
+        }
+        let each = |(name, resources)| UnknownType { name, resources };
+        counts.into_iter().map(each).collect()
+    }
+}
+
+/// Lists problems. All resources of an unknown type have the same problem, so it is listed once.
+fn list(problems: &[Problem]) -> String {
+    let mut lines = Vec::new();
+    let mut types: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+    for problem in problems {
+        if let ProblemKind::UnknownType { name, .. } = &problem.kind {
+            let (_, count) = types.entry(name).or_insert((lines.len(), 0));
+            *count += 1;
+            if *count > 1 {
+                continue;
+            }
+        }
+        lines.push(problem.to_string());
+    }
+    for (line, count) in types.values().filter(|(_, count)| *count > 1) {
+        lines[*line].push_str(&format!(" ({count} resources)"));
+    }
+    let more = lines.len().saturating_sub(MOST_LINES);
+    lines.truncate(MOST_LINES);
+    if more > 0 {
+        lines.push(format!("and {more} more"));
+    }
+    lines.join("\n")
 }
 
 fn path(steps: &[CycleStep]) -> String {

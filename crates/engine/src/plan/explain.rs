@@ -2,7 +2,7 @@
 
 use bunraku_model::catalog::{Place, ResourceReference};
 
-use super::{Body, EdgeKind, Mode, Node, Plan};
+use super::{Body, CatalogPlan, EdgeKind, Node, OrderingMode};
 
 /// One step of the plan, in the order in which it would start.
 #[derive(Clone, Debug)]
@@ -15,7 +15,7 @@ pub struct Explanation {
     pub path_length: u32,
 }
 
-impl Plan {
+impl CatalogPlan {
     /// Returns every step with its reasons.
     pub fn explain(&self) -> impl Iterator<Item = Explanation> {
         self.planned_order()
@@ -29,7 +29,7 @@ impl Plan {
             .filter(|node| matches!(self.node(*node), Node::Step(_)))
             .filter(|node| !self.is_left_out(*node))
             .collect();
-        if self.mode == Mode::Genius {
+        if self.mode == OrderingMode::Genius {
             // Longest path first among those on the same level.
             let mut level = vec![0_u32; self.graph.nodes()];
             for node in &self.graph.topological {
@@ -66,15 +66,15 @@ impl Plan {
             })
             .collect();
         if let Body::Ready(instance) = &step.body
-            && self.mode == Mode::Genius
+            && self.mode == OrderingMode::Genius
             && let Some(key) = instance.batch_key()
         {
-            reasons.push(format!("in one transaction with the others of {key}"));
+            reasons.push(format!("in one transaction with others ({key})"));
         }
         for edge in self.gave_way.iter().filter(|edge| edge.to == node) {
             let other = self.reference_of(edge.from);
             reasons.push(format!(
-                "not after {other} ({}): declared order says otherwise",
+                "not after {other} ({}): the declared order takes precedence",
                 edge.why
             ));
         }

@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 
 use foldhash::fast::RandomState;
 
-use super::{Body, Edge, Mode, Plan};
-use crate::{Relations, Thing};
+use super::{Body, CatalogPlan, Edge, OrderingMode};
+use crate::{Relations, SystemObject};
 
 /// Returns all inferred edges. Each step's relations are queried twice, and held for
 /// one step at a time: that costs less than keeping them for all steps.
-pub(super) fn edges(plan: &Plan) -> Vec<Edge> {
+pub(super) fn edges(plan: &CatalogPlan) -> Vec<Edge> {
     let mut providers = Providers::of(plan);
-    let genius = plan.mode == Mode::Genius;
+    let genius = plan.mode == OrderingMode::Genius;
     let mut edges = Vec::new();
     let mut relations = Relations::default();
     for (index, step) in plan.steps.iter().enumerate() {
@@ -38,20 +38,20 @@ fn ask(body: &Body, relations: &mut Relations) {
 
 /// The providers of each thing.
 struct Providers {
-    by_thing: HashMap<Thing, Few, RandomState>,
-    by_path: HashMap<PathBuf, Few, RandomState>,
+    by_thing: HashMap<SystemObject, SmallList, RandomState>,
+    by_path: HashMap<PathBuf, SmallList, RandomState>,
     /// The last directory that was looked up, and the nearest provided path from there
     /// up: catalogs list files directory by directory.
     last: Option<(PathBuf, Option<PathBuf>)>,
 }
 
 /// A list that nearly always has a single element.
-enum Few {
+enum SmallList {
     One(u32),
     More(Vec<u32>),
 }
 
-impl Few {
+impl SmallList {
     fn push(&mut self, index: u32) {
         match self {
             Self::One(first) => *self = Self::More(vec![*first, index]),
@@ -68,7 +68,7 @@ impl Few {
 }
 
 impl Providers {
-    fn of(plan: &Plan) -> Self {
+    fn of(plan: &CatalogPlan) -> Self {
         let mut all = Self {
             by_thing: HashMap::default(),
             by_path: HashMap::with_capacity_and_hasher(plan.steps.len(), RandomState::default()),
@@ -79,7 +79,7 @@ impl Providers {
             ask(&step.body, &mut relations);
             for thing in relations.provides.drain(..) {
                 match thing {
-                    Thing::Path(path) => add(&mut all.by_path, path, index as u32),
+                    SystemObject::Path(path) => add(&mut all.by_path, path, index as u32),
                     thing => add(&mut all.by_thing, thing, index as u32),
                 }
             }
@@ -87,12 +87,12 @@ impl Providers {
         all
     }
 
-    fn get(&self, thing: &Thing) -> &[u32] {
+    fn get(&self, thing: &SystemObject) -> &[u32] {
         let few = match thing {
-            Thing::Path(path) => self.by_path.get(path),
+            SystemObject::Path(path) => self.by_path.get(path),
             thing => self.by_thing.get(thing),
         };
-        few.map_or(&[], Few::as_slice)
+        few.map_or(&[], SmallList::as_slice)
     }
 
     /// Returns the providers of the nearest provided path above this one.
@@ -108,21 +108,21 @@ impl Providers {
         }
         let nearest = self.last.as_ref().and_then(|(_, nearest)| nearest.as_ref());
         let few = nearest.and_then(|nearest| self.by_path.get(nearest));
-        few.map_or(&[], Few::as_slice)
+        few.map_or(&[], SmallList::as_slice)
     }
 }
 
-fn add<K: Eq + std::hash::Hash>(map: &mut HashMap<K, Few, RandomState>, key: K, index: u32) {
+fn add<K: Eq + std::hash::Hash>(map: &mut HashMap<K, SmallList, RandomState>, key: K, index: u32) {
     match map.entry(key) {
         Entry::Occupied(known) => known.into_mut().push(index),
         Entry::Vacant(new) => {
-            new.insert(Few::One(index));
+            new.insert(SmallList::One(index));
         }
     }
 }
 
 /// Returns every path that some step provides.
-pub(super) fn managed(plan: &Plan) -> BTreeSet<PathBuf> {
+pub(super) fn managed(plan: &CatalogPlan) -> BTreeSet<PathBuf> {
     let mut paths = BTreeSet::new();
     let mut relations = Relations::default();
     for step in &plan.steps {
@@ -132,7 +132,7 @@ pub(super) fn managed(plan: &Plan) -> BTreeSet<PathBuf> {
                 .provides
                 .drain(..)
                 .filter_map(|thing| match thing {
-                    Thing::Path(path) => Some(path),
+                    SystemObject::Path(path) => Some(path),
                     _ => None,
                 }),
         );

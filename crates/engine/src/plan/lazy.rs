@@ -10,8 +10,8 @@ use std::collections::{HashMap, HashSet};
 use bunraku_model::Catalog;
 use serde_json::{Map, Value};
 
-use super::{Body, Edge, EdgeKind, Plan};
-use crate::{Declaration, OtherNodes, StepError};
+use super::{Body, CatalogPlan, Edge, EdgeKind};
+use crate::{Declaration, OtherNodeOutputs, StepError};
 
 /// Returns the names that a catalog registers.
 pub(super) fn registered_names(catalog: &Catalog) -> HashSet<&str> {
@@ -43,7 +43,7 @@ pub(super) fn secret_parameters(body: &Body, secret: &HashSet<String>) -> Vec<St
 }
 
 /// Returns the edges from each step that registers an output to the steps that use it.
-pub(super) fn edges(plan: &Plan) -> Vec<Edge> {
+pub(super) fn edges(plan: &CatalogPlan) -> Vec<Edge> {
     let registers: HashMap<&str, u32> = (plan.steps.iter().enumerate())
         .filter_map(|(index, step)| Some((step.control.register.as_deref()?, index as u32)))
         .collect();
@@ -123,7 +123,7 @@ pub(crate) struct KnownOutputs<'a> {
     pub(crate) registered: &'a HashSet<String>,
     /// The names whose outputs are secrets.
     pub(crate) secret: &'a HashSet<String>,
-    pub(crate) other_nodes: &'a OtherNodes,
+    pub(crate) other_nodes: &'a OtherNodeOutputs,
 }
 
 impl KnownOutputs<'_> {
@@ -220,7 +220,7 @@ impl KnownOutputs<'_> {
 fn missing(expression: &str, name: &str, outputs: &Map<String, Value>) -> StepError {
     let has: Vec<&str> = outputs.keys().map(String::as_str).collect();
     StepError::unknown_outputs(format!(
-        "there is no `{expression}`: `{name}` has {}",
+        "`{name}` has no `{expression}`, only {}",
         has.join(", ")
     ))
 }
@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_read_of_another_node_is_told_from_a_use_of_a_name() {
+    fn a_read_of_another_node_is_distinguished_from_a_use_of_a_name() {
         let read = |text| read_of_node(text);
         assert_eq!(
             read("node(\"db1\").token.stdout"),

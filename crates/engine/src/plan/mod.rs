@@ -1,6 +1,6 @@
 //! A checked and ordered catalog: every problem is found before anything changes.
 //!
-//! [`Plan::new`] is pure. It refuses unknown types and parameters, values that a type
+//! [`CatalogPlan::new`] is pure. It refuses unknown types and parameters, values that a type
 //! cannot use, references to missing resources and cycles, all before anything is done.
 //! It reports every problem at once.
 
@@ -19,54 +19,30 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-use bunraku_model::Catalog;
 use bunraku_model::catalog::{Place, ResourceReference, StateOrigin};
+use bunraku_model::{Catalog, OrderingMode};
 
 pub(crate) use control::Control;
-pub use error::{CycleStep, PlanError, Problem, ProblemKind};
+pub use error::{CycleStep, PlanError, Problem, ProblemKind, UnknownType};
 pub use explain::Explanation;
 pub(crate) use graph::{Edge, EdgeKind, Graph};
 pub(crate) use lazy::KnownOutputs;
 pub use select::InvalidTag;
 
-use crate::sight::ManagedPaths;
+use crate::access::ManagedPaths;
 use crate::types::AnyInstance;
 use crate::{Declaration, Registry, Secrets};
-
-/// The order of resources where requisites leave it open.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Mode {
-    /// Everything at once, respecting only requisites.
-    JustDoIt,
-    /// One after the other in file order, respecting requisites.
-    Ansible,
-    /// In parallel with inferred order, the longest path first.
-    #[default]
-    Genius,
-}
-
-impl Mode {
-    pub const ALL: [Self; 3] = [Self::JustDoIt, Self::Ansible, Self::Genius];
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::JustDoIt => "justdoit",
-            Self::Ansible => "ansible",
-            Self::Genius => "genius",
-        }
-    }
-}
 
 /// The options of a plan.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PlanOptions {
-    pub mode: Mode,
+    pub mode: OrderingMode,
     /// The number of threads to use. 0 means 1. The plan does not depend on it.
     pub threads: usize,
 }
 
 /// A catalog that can be applied.
-pub struct Plan {
+pub struct CatalogPlan {
     pub(crate) steps: Steps,
     pub(crate) containers: Vec<(ResourceReference, Place)>,
     pub(crate) graph: Graph,
@@ -75,7 +51,7 @@ pub struct Plan {
     /// For each step with `listen`: the nodes that it listens to.
     pub(crate) listens: Vec<(u32, Vec<u32>)>,
     pub(crate) secrets: Secrets,
-    pub(crate) mode: Mode,
+    pub(crate) mode: OrderingMode,
     pub(crate) registry: Registry,
     /// Inferred edges that would have closed a cycle.
     pub(crate) gave_way: Vec<Edge>,
@@ -128,7 +104,7 @@ pub(crate) enum Node {
     End(u32),
 }
 
-impl Plan {
+impl CatalogPlan {
     /// Checks a catalog and orders it.
     pub fn new(
         catalog: &Catalog,
@@ -186,7 +162,7 @@ impl Plan {
         self.len() == 0
     }
 
-    pub fn mode(&self) -> Mode {
+    pub fn mode(&self) -> OrderingMode {
         self.mode
     }
     fn node_count(&self) -> usize {
@@ -220,7 +196,7 @@ impl Plan {
 #[cfg(test)]
 mod tests;
 
-impl ManagedPaths for Plan {
+impl ManagedPaths for CatalogPlan {
     fn paths(&self) -> &BTreeSet<PathBuf> {
         self.managed.get_or_init(|| infer::managed(self))
     }

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::error::near_names;
 use super::steps::Nodes;
-use super::{Edge, EdgeKind, Plan, PlanError, Problem, ProblemKind};
+use super::{CatalogPlan, Edge, EdgeKind, PlanError, Problem, ProblemKind};
 
 const METAPARAMETERS: [(&str, EdgeKind, bool); 4] = [
     ("require", EdgeKind::Require, false),
@@ -20,7 +20,7 @@ const METAPARAMETERS: [(&str, EdgeKind, bool); 4] = [
 /// Returns all declared edges, or every reference to a missing resource.
 pub(super) fn edges(
     catalog: &Catalog,
-    plan: &mut Plan,
+    plan: &mut CatalogPlan,
     nodes: &Nodes,
 ) -> Result<Vec<Edge>, PlanError> {
     let mut resolver = Resolver {
@@ -64,7 +64,7 @@ struct Resolver<'a> {
 
 impl Resolver<'_> {
     /// Places the content of a container between its two nodes.
-    fn containment(&mut self, catalog: &Catalog, plan: &Plan) {
+    fn containment(&mut self, catalog: &Catalog, plan: &CatalogPlan) {
         for container in 0..plan.containers.len() as u32 {
             let begin = plan.steps.len() as u32 + 2 * container;
             self.edges.push(Edge::new(
@@ -171,7 +171,7 @@ impl Resolver<'_> {
         resource: &Resource,
         own: (u32, u32),
         requisite: &Requisite,
-        plan: &mut Plan,
+        plan: &mut CatalogPlan,
     ) {
         let word = requisite.kind.as_str();
         let found: Vec<_> = (requisite.targets.iter())

@@ -16,16 +16,16 @@ use bunraku_model::Catalog;
 use bunraku_model::catalog::Resource;
 use serde_json::Value;
 
-use super::Plan;
+use super::CatalogPlan;
 
 /// A tag that no resource can have.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("`{0}` is not a tag")]
+#[error("`{0}` is not a valid tag")]
 pub struct InvalidTag(pub String);
 
 type Tags = Arc<BTreeSet<String>>;
 
-impl Plan {
+impl CatalogPlan {
     /// Leaves out resources with none of these tags. Without tags, keeps everything.
     pub fn only_tagged(mut self, catalog: &Catalog, tags: &[String]) -> Result<Self, InvalidTag> {
         if tags.is_empty() {

@@ -416,7 +416,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_content_at_the_same_address_is_another_wish() {
+    fn another_content_at_the_same_address_is_another_desired_state() {
         let resource: Resource = serde_json::from_value(serde_json::json!({
             "type": "File", "title": "/page", "parameters": {"source": "salt://web/page"}
         }))

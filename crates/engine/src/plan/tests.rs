@@ -7,7 +7,7 @@ use super::*;
 use crate::types::testing::catalog;
 
 fn refused(resources: Value, expected: Expect) {
-    let error = Plan::new(
+    let error = CatalogPlan::new(
         &catalog(resources),
         &Registry::standard(),
         PlanOptions::default(),
@@ -15,8 +15,8 @@ fn refused(resources: Value, expected: Expect) {
     expected.assert_eq(&error.err().expect("refused").to_string());
 }
 
-fn explained(mode: Mode, resources: Value, expected: Expect) {
-    let plan = Plan::new(
+fn explained(mode: OrderingMode, resources: Value, expected: Expect) {
+    let plan = CatalogPlan::new(
         &catalog(resources),
         &Registry::standard(),
         PlanOptions {
@@ -40,7 +40,7 @@ fn unknown_types_and_parameters_are_all_named_with_near_names() {
             {"type": "Notify", "title": "n", "parameters": {"withpath": "perhaps"}},
         ]),
         expect![[r#"
-            Flie[/x] (site.pp:3): there is no resource type `Flie`; did you mean `file`?
+            Flie[/x] (site.pp:3): no resource type `Flie`; did you mean `file`?
             File[/y] (the catalog): the type `file` has no parameter `contnet`; did you mean `content` or `context`?
             Notify[n] (the catalog): `withpath` must be true or false, not `"perhaps"`"#]],
     );
@@ -53,8 +53,8 @@ fn a_reference_to_nothing_is_refused_with_near_names() {
             {"type": "Notify", "title": "configure", "parameters": {"require": ["Notify[confgure]", "x"]}},
         ]),
         expect![[r#"
-            Notify[configure] (the catalog): `require` names Notify[confgure], which is not in the catalog; did you mean `Notify[configure]`?
-            Notify[configure] (the catalog): `require` holds `x`, which is not a reference"#]],
+            Notify[configure] (the catalog): `require` refers to Notify[confgure], which is not in the catalog; did you mean `Notify[configure]`?
+            Notify[configure] (the catalog): `require` contains `x`, which is not a reference"#]],
     );
 }
 
@@ -79,7 +79,7 @@ fn a_cycle_shows_its_whole_path_with_places() {
             {"type": "Notify", "title": "behind", "parameters": {"require": "Notify[c]"}},
         ]),
         expect![[r#"
-            these resources wait for each other:
+            dependency cycle:
               Notify[a] (site.pp:1)
                 then, by require:
               Notify[b] (site.pp:2)
@@ -95,7 +95,7 @@ fn a_resource_that_requires_itself_is_a_cycle() {
     refused(
         json!([{"type": "Notify", "title": "a", "parameters": {"require": "Notify[a]"}}]),
         expect![[r#"
-            these resources wait for each other:
+            dependency cycle:
               Notify[a] (the catalog)
                 then, by require:
               Notify[a] (the catalog)"#]],
@@ -105,7 +105,7 @@ fn a_resource_that_requires_itself_is_a_cycle() {
 #[test]
 fn a_file_comes_after_the_nearest_directory_above_it_unless_declared_otherwise() {
     explained(
-        Mode::Genius,
+        OrderingMode::Genius,
         json!([
             {"type": "File", "title": "/a/b/c", "parameters": {"content": ""}},
             {"type": "File", "title": "/a", "parameters": {"ensure": "directory"}},
@@ -114,7 +114,7 @@ fn a_file_comes_after_the_nearest_directory_above_it_unless_declared_otherwise()
         ]),
         expect![[r#"
             File[/a]: 
-            File[/z/y]: not after File[/z] (its directory): declared order says otherwise
+            File[/z/y]: not after File[/z] (its directory): the declared order takes precedence
             File[/a/b/c]: after File[/a] (its directory, inferred)
             File[/z]: after File[/z/y] (before)
         "#]],
@@ -129,7 +129,7 @@ fn states_have_inferred_order_in_genius_mode_only() {
         {"type": "File", "title": "/a", "parameters": {"ensure": "directory"}, "state": origin("/a")},
     ]);
     explained(
-        Mode::Ansible,
+        OrderingMode::Ansible,
         resources.clone(),
         expect![[r#"
         File[/a/b]: 
@@ -137,7 +137,7 @@ fn states_have_inferred_order_in_genius_mode_only() {
     "#]],
     );
     explained(
-        Mode::Genius,
+        OrderingMode::Genius,
         resources,
         expect![[r#"
         File[/a]: 

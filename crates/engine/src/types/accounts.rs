@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use super::config_file;
-use crate::{Sight, StepError, Thing};
+use crate::{ReadAccess, StepError, SystemObject};
 
 /// A line of `/etc/passwd`.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -72,36 +72,36 @@ fn parse_shadow(line: &str, name: &str) -> Option<Shadow> {
 }
 
 fn entries<T>(
-    sight: &Sight<'_>,
+    access: &ReadAccess<'_>,
     file: &str,
     parse: impl Fn(&str) -> Option<T>,
 ) -> Result<Vec<T>, StepError> {
-    let content = config_file::read(&sight.path(file))?.unwrap_or_default();
+    let content = config_file::read(&access.path(file))?.unwrap_or_default();
     Ok(config_file::lines(&content)
         .filter_map(|line| parse(&config_file::text(line)))
         .collect())
 }
 
-pub(crate) fn accounts(sight: &Sight<'_>) -> Result<Vec<Account>, StepError> {
-    entries(sight, "/etc/passwd", parse_account)
+pub(crate) fn accounts(access: &ReadAccess<'_>) -> Result<Vec<Account>, StepError> {
+    entries(access, "/etc/passwd", parse_account)
 }
 
-pub(crate) fn groups(sight: &Sight<'_>) -> Result<Vec<GroupEntry>, StepError> {
-    entries(sight, "/etc/group", parse_group)
+pub(crate) fn groups(access: &ReadAccess<'_>) -> Result<Vec<GroupEntry>, StepError> {
+    entries(access, "/etc/group", parse_group)
 }
 
-pub(crate) fn shadow(sight: &Sight<'_>, name: &str) -> Result<Option<Shadow>, StepError> {
-    let found = entries(sight, "/etc/shadow", |line| parse_shadow(line, name))?;
+pub(crate) fn shadow(access: &ReadAccess<'_>, name: &str) -> Result<Option<Shadow>, StepError> {
+    let found = entries(access, "/etc/shadow", |line| parse_shadow(line, name))?;
     Ok(found.into_iter().next())
 }
 
 /// Finds a user of the machine, even one that only the name service knows.
-pub(crate) fn find_user(sight: &Sight<'_>, name: &str) -> Result<Option<Account>, StepError> {
-    let known = accounts(sight)?;
+pub(crate) fn find_user(access: &ReadAccess<'_>, name: &str) -> Result<Option<Account>, StepError> {
+    let known = accounts(access)?;
     if let Some(found) = known.into_iter().find(|account| account.name == name) {
         return Ok(Some(found));
     }
-    if sight.root().is_some() {
+    if access.root().is_some() {
         return Ok(None);
     }
     Ok(uzers::get_user_by_name(name).map(|user| {
@@ -118,15 +118,15 @@ pub(crate) fn find_user(sight: &Sight<'_>, name: &str) -> Result<Option<Account>
 }
 
 /// Returns a group's ID, given its name or the ID itself.
-pub(crate) fn find_gid(sight: &Sight<'_>, group: &str) -> Result<Option<u32>, StepError> {
+pub(crate) fn find_gid(access: &ReadAccess<'_>, group: &str) -> Result<Option<u32>, StepError> {
     if let Ok(gid) = group.parse() {
         return Ok(Some(gid));
     }
-    let known = groups(sight)?;
+    let known = groups(access)?;
     if let Some(found) = known.into_iter().find(|entry| entry.name == group) {
         return Ok(Some(found.gid));
     }
-    if sight.root().is_some() {
+    if access.root().is_some() {
         return Ok(None);
     }
     Ok(uzers::get_group_by_name(group).map(|group| group.gid()))
@@ -140,8 +140,8 @@ pub(crate) fn prefix(root: Option<&Path>) -> Vec<std::ffi::OsString> {
 /// Returns the thing that orders removals. A group cannot be removed before the users
 /// whose primary group it is. So removals of users provide it, and removals of groups
 /// need it.
-pub(crate) fn user_removals() -> Thing {
-    Thing::Other("removals", "users".to_owned())
+pub(crate) fn user_removals() -> SystemObject {
+    SystemObject::Other("removals", "users".to_owned())
 }
 
 /// Returns true for a name that the tools accept, and that cannot be mistaken for an
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_would_break_a_line_are_no_names() {
+    fn names_that_would_break_a_line_are_invalid() {
         assert!(is_name("www-data") && is_name("a.b$"));
         for name in ["", "-r", "a:b", "a b", "a\nroot", "a,b", "../x"] {
             assert!(!is_name(name), "{name}");

@@ -17,7 +17,7 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::file::place::{self, Place, PlaceError};
-use crate::{Hands, StepError};
+use crate::{StepError, WriteAccess};
 
 /// The lock for edits. Two resources may share one file, and steps run in parallel, so
 /// every read before a write holds it. Edits are short, so one lock serves all files.
@@ -38,7 +38,7 @@ impl NewFile {
 }
 
 /// The new state of a line.
-pub(crate) enum Fate {
+pub(crate) enum LineEdit {
     Keep,
     Remove,
     Become(String),
@@ -58,7 +58,7 @@ pub(crate) fn read(path: &Path) -> Result<Option<Vec<u8>>, StepError> {
 pub(crate) fn edit(
     path: &Path,
     new_file: NewFile,
-    hands: &Hands<'_>,
+    write_access: &WriteAccess<'_>,
     change: impl FnOnce(&[u8]) -> Vec<u8>,
 ) -> Result<(), StepError> {
     let _alone = EDITING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -67,7 +67,7 @@ pub(crate) fn edit(
     if before.as_deref() == Some(after.as_slice()) {
         return Ok(());
     }
-    put(path, &after, new_file, hands)
+    put(path, &after, new_file, write_access)
 }
 
 /// Calls a function while there are no other edits (for a table that a tool reads and writes).
@@ -81,7 +81,7 @@ pub(crate) fn put(
     path: &Path,
     content: &[u8],
     new_file: NewFile,
-    hands: &Hands<'_>,
+    write_access: &WriteAccess<'_>,
 ) -> Result<(), StepError> {
     let failed = |error| StepError::because(format!("cannot write {}", path.display()), error);
     let path = match trusted(path) {
@@ -100,12 +100,12 @@ pub(crate) fn put(
         }
         other => other.map_err(failed)?,
     }
-    hands.sync_directory_later(parent);
+    write_access.sync_directory_later(parent);
     Ok(())
 }
 
 /// Removes a file. Succeeds if it is already gone.
-pub(crate) fn remove(path: &Path, hands: &Hands<'_>) -> Result<(), StepError> {
+pub(crate) fn remove(path: &Path, write_access: &WriteAccess<'_>) -> Result<(), StepError> {
     let failed = || format!("cannot remove {}", path.display());
     let place = match Place::of(path) {
         Err(PlaceError::Missing(_)) => return Ok(()),
@@ -116,7 +116,7 @@ pub(crate) fn remove(path: &Path, hands: &Hands<'_>) -> Result<(), StepError> {
             Err(StepError::because(failed(), io::Error::from(error)))
         }
         _ => {
-            hands.sync_directory_later(path.parent().unwrap_or(Path::new("/")));
+            write_access.sync_directory_later(path.parent().unwrap_or(Path::new("/")));
             Ok(())
         }
     }
@@ -168,7 +168,10 @@ fn trusted(path: &Path) -> io::Result<PathBuf> {
     }
     let me = rustix::process::geteuid().as_raw();
     if metadata.uid() != 0 && metadata.uid() != me {
-        let message = format!("it is a link of user {}, not followed", metadata.uid());
+        let message = format!(
+            "it is a link owned by user {} and is not followed",
+            metadata.uid()
+        );
         return Err(io::Error::other(message));
     }
     fs::canonicalize(path)
@@ -190,15 +193,15 @@ pub(crate) fn text(line: &[u8]) -> String {
 pub(crate) fn rewrite(
     content: &[u8],
     entry: Option<String>,
-    mut fate: impl FnMut(&str) -> Fate,
+    mut fate: impl FnMut(&str) -> LineEdit,
 ) -> Vec<u8> {
     let mut out = Vec::with_capacity(content.len() + 64);
     let mut entry = entry;
     for line in lines(content) {
         match fate(&text(line)) {
-            Fate::Keep => out.extend_from_slice(line),
-            Fate::Remove => {}
-            Fate::Become(new) => {
+            LineEdit::Keep => out.extend_from_slice(line),
+            LineEdit::Remove => {}
+            LineEdit::Become(new) => {
                 entry = None;
                 out.extend_from_slice(new.as_bytes());
                 out.push(b'\n');
@@ -250,7 +253,7 @@ mod tests {
     proptest! {
         #[test]
         fn lines_that_are_kept_stay_byte_for_byte(content: Vec<u8>) {
-            let same = rewrite(&content, None, |_| Fate::Keep);
+            let same = rewrite(&content, None, |_| LineEdit::Keep);
             prop_assert_eq!(same, content);
         }
     }

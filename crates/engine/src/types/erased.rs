@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use crate::resource_type::Observation;
 use crate::{
-    Applied, Change, Declaration, Hands, Provider, Refusal, Relations, Sight, StepError, TypeSpec,
+    ApplyResult, Change, Declaration, Provider, ReadAccess, Refusal, Relations, StepError,
+    TypeSpec, WriteAccess,
 };
 
 /// A type without its associated types.
@@ -20,25 +21,33 @@ pub(crate) trait AnyInstance: Send + Sync {
     fn relations(&self, relations: &mut Relations);
     fn batch_key(&self) -> Option<String>;
     fn is_quick(&self) -> bool;
-    fn observe(&self, sight: &Sight<'_>) -> Result<Observing, StepError>;
-    fn apply(&self, observing: &Observing, hands: &Hands<'_>) -> Result<Applied, StepError>;
-    fn verdict(&self, observing: &Observing, noop: bool) -> Result<(), StepError>;
-    fn refresh_change(&self, observing: &Observing) -> Option<Change>;
-    fn refresh(&self, observing: &Observing, hands: &Hands<'_>) -> Result<Applied, StepError>;
+    fn observe(&self, access: &ReadAccess<'_>) -> Result<PendingResource, StepError>;
+    fn apply(
+        &self,
+        observing: &PendingResource,
+        write_access: &WriteAccess<'_>,
+    ) -> Result<ApplyResult, StepError>;
+    fn verdict(&self, observing: &PendingResource, noop: bool) -> Result<(), StepError>;
+    fn refresh_change(&self, observing: &PendingResource) -> Option<Change>;
+    fn refresh(
+        &self,
+        observing: &PendingResource,
+        write_access: &WriteAccess<'_>,
+    ) -> Result<ApplyResult, StepError>;
     /// Observes a group. All members are of the same type, as they have the same batch key.
     fn observe_group(
         &self,
-        group: &[(&dyn AnyInstance, Sight<'_>)],
-    ) -> Vec<Result<Observing, StepError>>;
+        group: &[(&dyn AnyInstance, ReadAccess<'_>)],
+    ) -> Vec<Result<PendingResource, StepError>>;
     fn apply_group(
         &self,
-        group: &[(&dyn AnyInstance, &Observing, Hands<'_>)],
-    ) -> Vec<Result<Applied, StepError>>;
+        group: &[(&dyn AnyInstance, &PendingResource, WriteAccess<'_>)],
+    ) -> Vec<Result<ApplyResult, StepError>>;
     fn desired(&self) -> &dyn Any;
 }
 
 /// The observed state, and the changes to make.
-pub(crate) struct Observing {
+pub(crate) struct PendingResource {
     observed: Box<dyn Any + Send>,
     pub(crate) changes: Vec<Change>,
 }
@@ -63,19 +72,19 @@ impl<T: Provider> AnyType for T {
 }
 
 impl<T: Provider> Instance<T> {
-    fn decided(&self, desired: &T::Desired, observed: T::Observed) -> Observing {
+    fn decided(&self, desired: &T::Desired, observed: T::Observed) -> PendingResource {
         let changes = self.of.changes(desired, &observed);
-        Observing {
+        PendingResource {
             observed: Box::new(observed),
             changes,
         }
     }
 
-    fn seen<'a>(&self, observing: &'a Observing) -> &'a T::Observed {
+    fn observed<'a>(&self, observing: &'a PendingResource) -> &'a T::Observed {
         (observing.observed.downcast_ref()).expect("an instance gets back what it observed itself")
     }
 
-    fn wish(instance: &dyn AnyInstance) -> &T::Desired {
+    fn desired(instance: &dyn AnyInstance) -> &T::Desired {
         (instance.desired().downcast_ref()).expect("a group is of one type")
     }
 }
@@ -97,38 +106,49 @@ impl<T: Provider> AnyInstance for Instance<T> {
         self.of.is_quick(&self.desired)
     }
 
-    fn observe(&self, sight: &Sight<'_>) -> Result<Observing, StepError> {
-        let observed = self.of.observe(&self.desired, sight)?;
+    fn observe(&self, access: &ReadAccess<'_>) -> Result<PendingResource, StepError> {
+        let observed = self.of.observe(&self.desired, access)?;
         Ok(self.decided(&self.desired, observed))
     }
 
-    fn apply(&self, observing: &Observing, hands: &Hands<'_>) -> Result<Applied, StepError> {
+    fn apply(
+        &self,
+        observing: &PendingResource,
+        write_access: &WriteAccess<'_>,
+    ) -> Result<ApplyResult, StepError> {
         self.of.apply(&Observation {
             desired: &self.desired,
-            observed: self.seen(observing),
+            observed: self.observed(observing),
             changes: &observing.changes,
-            hands,
+            write_access,
         })
     }
 
-    fn verdict(&self, observing: &Observing, noop: bool) -> Result<(), StepError> {
-        self.of.verdict(&self.desired, self.seen(observing), noop)
+    fn verdict(&self, observing: &PendingResource, noop: bool) -> Result<(), StepError> {
+        self.of
+            .verdict(&self.desired, self.observed(observing), noop)
     }
 
-    fn refresh_change(&self, observing: &Observing) -> Option<Change> {
-        self.of.refresh_change(&self.desired, self.seen(observing))
+    fn refresh_change(&self, observing: &PendingResource) -> Option<Change> {
+        self.of
+            .refresh_change(&self.desired, self.observed(observing))
     }
 
-    fn refresh(&self, observing: &Observing, hands: &Hands<'_>) -> Result<Applied, StepError> {
-        self.of.refresh(&self.desired, self.seen(observing), hands)
+    fn refresh(
+        &self,
+        observing: &PendingResource,
+        write_access: &WriteAccess<'_>,
+    ) -> Result<ApplyResult, StepError> {
+        self.of
+            .refresh(&self.desired, self.observed(observing), write_access)
     }
 
     fn observe_group(
         &self,
-        group: &[(&dyn AnyInstance, Sight<'_>)],
-    ) -> Vec<Result<Observing, StepError>> {
+        group: &[(&dyn AnyInstance, ReadAccess<'_>)],
+    ) -> Vec<Result<PendingResource, StepError>> {
         let typed: Vec<_> = (group.iter())
-            .map(|(one, sight)| (Self::wish(*one), sight))
+            .map(|(one, access)| (Self::desired(*one), access))
             .collect();
         let answers = self.of.observe_group(&typed);
         (typed.iter().zip(answers))
@@ -138,15 +158,15 @@ impl<T: Provider> AnyInstance for Instance<T> {
 
     fn apply_group(
         &self,
-        group: &[(&dyn AnyInstance, &Observing, Hands<'_>)],
-    ) -> Vec<Result<Applied, StepError>> {
+        group: &[(&dyn AnyInstance, &PendingResource, WriteAccess<'_>)],
+    ) -> Vec<Result<ApplyResult, StepError>> {
         let typed: Vec<_> = group
             .iter()
-            .map(|(one, observing, hands)| Observation::<'_, T> {
-                desired: Self::wish(*one),
-                observed: self.seen(observing),
+            .map(|(one, observing, write_access)| Observation::<'_, T> {
+                desired: Self::desired(*one),
+                observed: self.observed(observing),
                 changes: &observing.changes,
-                hands,
+                write_access,
             })
             .collect();
         self.of.apply_group(&typed)

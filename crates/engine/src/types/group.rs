@@ -7,8 +7,8 @@ use super::exec::Run;
 use super::{presence, tool};
 use crate::spec::{argument, parameter};
 use crate::{
-    Applied, Change, Declaration, Hands, Observation, Provider, Refusal, Relations, ResourceType,
-    Shown, Sight, StateFunction, StepError, Thing, TypeSpec,
+    ApplyResult, Change, Declaration, DisplayValue, Observation, Provider, ReadAccess, Refusal,
+    Relations, ResourceType, StateFunction, StepError, SystemObject, TypeSpec, WriteAccess,
 };
 
 pub(crate) struct Group;
@@ -50,7 +50,7 @@ static SPEC: TypeSpec = TypeSpec {
     example: r#"[{"type": "Group", "title": "deploy", "parameters": {"gid": 1500}}]"#,
 };
 
-pub(crate) struct Wish {
+pub(crate) struct DesiredGroup {
     name: String,
     present: bool,
     gid: Option<u32>,
@@ -63,7 +63,7 @@ pub(crate) struct Wish {
     duplicate: bool,
 }
 
-impl Wish {
+impl DesiredGroup {
     /// Returns the desired members, sorted.
     fn members(&self, old: &[String]) -> Vec<String> {
         let mut members: Vec<String> = match &self.members {
@@ -80,14 +80,14 @@ impl Wish {
 }
 
 impl ResourceType for Group {
-    type Desired = Wish;
+    type Desired = DesiredGroup;
     type Observed = Option<GroupEntry>;
 
     fn spec(&self) -> &'static TypeSpec {
         &SPEC
     }
 
-    fn desire(&self, declaration: &Declaration) -> Result<Wish, Refusal> {
+    fn desire(&self, declaration: &Declaration) -> Result<DesiredGroup, Refusal> {
         let name = declaration.name()?;
         let names = |parameter| -> Result<Option<Vec<String>>, Refusal> {
             match declaration.texts(parameter)? {
@@ -99,11 +99,11 @@ impl ResourceType for Group {
         };
         if !accounts::is_name(&name) {
             return Err(Refusal::other(format!(
-                "`{name}` is not a name for a group"
+                "`{name}` is not a valid group name"
             )));
         }
         declaration.boolean("forcelocal")?;
-        Ok(Wish {
+        Ok(DesiredGroup {
             name,
             present: presence::present(declaration)?,
             gid: (declaration.integer("gid")?)
@@ -118,14 +118,18 @@ impl ResourceType for Group {
         })
     }
 
-    fn changes(&self, desired: &Wish, observed: &Option<GroupEntry>) -> Vec<Change> {
+    fn changes(&self, desired: &DesiredGroup, observed: &Option<GroupEntry>) -> Vec<Change> {
         let mut changes = Vec::new();
         match (desired.present, observed) {
             (false, None) => return changes,
             (false, Some(_)) => {
                 return vec![Change::new("ensure", json!("present"), json!("absent"))];
             }
-            (true, None) => changes.push(Change::new("ensure", Shown::Absent, json!("present"))),
+            (true, None) => changes.push(Change::new(
+                "ensure",
+                DisplayValue::Absent,
+                json!("present"),
+            )),
             (true, Some(old)) => {
                 if let Some(gid) = desired.gid.filter(|gid| *gid != old.gid) {
                     changes.push(Change::new("gid", json!(old.gid), json!(gid)));
@@ -144,51 +148,59 @@ impl ResourceType for Group {
         changes
     }
 
-    fn relations(&self, desired: &Wish, relations: &mut Relations) {
+    fn relations(&self, desired: &DesiredGroup, relations: &mut Relations) {
         if !desired.present {
             relations.genius_needs(accounts::user_removals(), "whose group it may be");
             return;
         }
-        relations.provides(Thing::Group(desired.name.clone()));
+        relations.provides(SystemObject::Group(desired.name.clone()));
         // A user's own group exists before the user. So this relation is dropped in
         // favour of the user's need of the group if both are declared.
         for member in desired.members.iter().flatten().chain(&desired.added) {
-            relations.needs(Thing::User(member.clone()), "its member");
+            relations.needs(SystemObject::User(member.clone()), "its member");
         }
     }
 }
 
 impl Provider for Group {
-    fn observe(&self, desired: &Wish, sight: &Sight<'_>) -> Result<Option<GroupEntry>, StepError> {
-        let known = accounts::groups(sight)?;
+    fn observe(
+        &self,
+        desired: &DesiredGroup,
+        access: &ReadAccess<'_>,
+    ) -> Result<Option<GroupEntry>, StepError> {
+        let known = accounts::groups(access)?;
         Ok(known.into_iter().find(|group| group.name == desired.name))
     }
 
-    fn apply(&self, step: &Observation<'_, Self>) -> Result<Applied, StepError> {
-        let (desired, observed, changes, hands) = step.parts();
+    fn apply(&self, step: &Observation<'_, Self>) -> Result<ApplyResult, StepError> {
+        let (desired, observed, changes, write_access) = step.parts();
         for change in changes {
             match (change.property.as_str(), desired.present) {
-                ("ensure", true) => add(desired, hands)?,
-                ("ensure", false) => command("groupdel", &[], desired, hands)?,
+                ("ensure", true) => add(desired, write_access)?,
+                ("ensure", false) => command("groupdel", &[], desired, write_access)?,
                 ("gid", _) => {
                     let gid = desired.gid.unwrap_or_default().to_string();
                     let mut options = vec!["--gid".to_owned(), gid];
                     if desired.duplicate {
                         options.push("--non-unique".to_owned());
                     }
-                    command("groupmod", &options, desired, hands)?;
+                    command("groupmod", &options, desired, write_access)?;
                 }
                 _ => {
                     let old = observed.as_ref().map(|old| old.members.as_slice());
-                    set_members(desired, &desired.members(old.unwrap_or_default()), hands)?;
+                    set_members(
+                        desired,
+                        &desired.members(old.unwrap_or_default()),
+                        write_access,
+                    )?;
                 }
             }
         }
-        Ok(Applied::default())
+        Ok(ApplyResult::default())
     }
 }
 
-fn add(desired: &Wish, hands: &Hands<'_>) -> Result<(), StepError> {
+fn add(desired: &DesiredGroup, write_access: &WriteAccess<'_>) -> Result<(), StepError> {
     let mut options = Vec::new();
     if let Some(gid) = desired.gid {
         options.extend(["--gid".to_owned(), gid.to_string()]);
@@ -199,30 +211,39 @@ fn add(desired: &Wish, hands: &Hands<'_>) -> Result<(), StepError> {
     if desired.system {
         options.push("--system".to_owned());
     }
-    command("groupadd", &options, desired, hands)
+    command("groupadd", &options, desired, write_access)
 }
 
-fn set_members(desired: &Wish, members: &[String], hands: &Hands<'_>) -> Result<(), StepError> {
+fn set_members(
+    desired: &DesiredGroup,
+    members: &[String],
+    write_access: &WriteAccess<'_>,
+) -> Result<(), StepError> {
     let list = members.join(",");
-    if hands.root().is_some() {
+    if write_access.root().is_some() {
         // `gpasswd` cannot work below a prefix.
-        return command("groupmod", &["--users".to_owned(), list], desired, hands);
+        return command(
+            "groupmod",
+            &["--users".to_owned(), list],
+            desired,
+            write_access,
+        );
     }
     let words = ["gpasswd", "--members", &list, &desired.name];
-    tool::act(&Run::new(words).quiet(), "gpasswd", hands).map(drop)
+    tool::act(&Run::new(words).quiet(), "gpasswd", write_access).map(drop)
 }
 
 fn command(
     program: &str,
     options: &[String],
-    desired: &Wish,
-    hands: &Hands<'_>,
+    desired: &DesiredGroup,
+    write_access: &WriteAccess<'_>,
 ) -> Result<(), StepError> {
     let mut words = vec![program.into()];
-    words.extend(accounts::prefix(hands.root()));
+    words.extend(accounts::prefix(write_access.root()));
     words.extend(options.iter().map(Into::into));
     words.push((&desired.name).into());
-    tool::act(&Run::new(words), program, hands).map(drop)
+    tool::act(&Run::new(words), program, write_access).map(drop)
 }
 
 #[cfg(test)]
@@ -246,27 +267,27 @@ mod tests {
     #[test]
     fn a_group_is_made_changed_and_removed() {
         let machine = machine();
-        let told = machine.converges(json!([{"type": "Group", "title": "deploy",
+        let transcript = machine.converges(json!([{"type": "Group", "title": "deploy",
             "parameters": {"gid": 1500, "members": ["bob", "ada"]}}]));
         expect![[r#"
             Group[deploy] changed
               ensure: - -> present
               members: [] -> ["ada","bob"]
         "#]]
-        .assert_eq(&told);
+        .assert_eq(&transcript);
         assert!(
             machine
                 .read("/etc/group")
                 .contains("deploy:x:1500:ada,bob\n")
         );
-        let told = machine.converges(json!([{"type": "Group", "title": "deploy",
+        let transcript = machine.converges(json!([{"type": "Group", "title": "deploy",
             "parameters": {"gid": 1501, "members": "ada", "auth_membership": true}}]));
         expect![[r#"
             Group[deploy] changed
               gid: 1500 -> 1501
               members: ["ada","bob"] -> ["ada"]
         "#]]
-        .assert_eq(&told);
+        .assert_eq(&transcript);
         machine.converges(
             json!([{"type": "Group", "title": "deploy", "parameters": {"ensure": "absent"}}]),
         );
@@ -275,8 +296,11 @@ mod tests {
 
     #[test]
     fn a_number_that_is_taken_fails_and_says_so() {
-        let told = machine()
+        let transcript = machine()
             .apply(json!([{"type": "Group", "title": "other", "parameters": {"gid": 100}}]));
-        assert!(told.contains("groupadd failed with exit code 4"), "{told}");
+        assert!(
+            transcript.contains("groupadd failed with exit code 4"),
+            "{transcript}"
+        );
     }
 }

@@ -2,12 +2,12 @@
 
 use serde_json::json;
 
-use super::config_file::{self, Fate, NewFile};
+use super::config_file::{self, LineEdit, NewFile};
 use super::{presence, single_line};
 use crate::spec::{argument, parameter};
 use crate::{
-    Applied, Change, Declaration, Observation, Provider, Refusal, Relations, ResourceType, Sight,
-    StateFunction, StepError, Thing, TypeSpec,
+    ApplyResult, Change, Declaration, Observation, Provider, ReadAccess, Refusal, Relations,
+    ResourceType, StateFunction, StepError, SystemObject, TypeSpec,
 };
 
 pub(crate) struct Host;
@@ -43,7 +43,7 @@ static SPEC: TypeSpec = TypeSpec {
   "ip": "192.0.2.10", "host_aliases": ["db"], "target": "@ROOT@/hosts"}}]"#,
 };
 
-pub(crate) struct Wish {
+pub(crate) struct DesiredHost {
     name: String,
     present: bool,
     ip: String,
@@ -85,7 +85,7 @@ impl Entry {
     }
 }
 
-impl Wish {
+impl DesiredHost {
     fn entry(&self, old: Option<&Entry>) -> Entry {
         Entry {
             ip: self.ip.clone(),
@@ -104,10 +104,10 @@ impl Wish {
         let mut first = entry.clone();
         config_file::rewrite(content, entry, |line| match Entry::read(line) {
             Some(found) if found.name == self.name => match first.take() {
-                Some(line) => Fate::Become(line),
-                None => Fate::Remove,
+                Some(line) => LineEdit::Become(line),
+                None => LineEdit::Remove,
             },
-            _ => Fate::Keep,
+            _ => LineEdit::Keep,
         })
     }
 }
@@ -119,14 +119,14 @@ fn find(content: &[u8], name: &str) -> Option<Entry> {
 }
 
 impl ResourceType for Host {
-    type Desired = Wish;
+    type Desired = DesiredHost;
     type Observed = Option<Entry>;
 
     fn spec(&self) -> &'static TypeSpec {
         &SPEC
     }
 
-    fn desire(&self, declaration: &Declaration) -> Result<Wish, Refusal> {
+    fn desire(&self, declaration: &Declaration) -> Result<DesiredHost, Refusal> {
         let present = presence::present(declaration)?;
         let ip = single_line::word(declaration, "ip")?;
         if ip
@@ -139,7 +139,7 @@ impl ResourceType for Host {
             None if present => return Err(Refusal::Missing("ip")),
             ip => ip.unwrap_or_default(),
         };
-        Ok(Wish {
+        Ok(DesiredHost {
             name: single_line::name_word(declaration)?,
             present,
             ip,
@@ -149,7 +149,7 @@ impl ResourceType for Host {
         })
     }
 
-    fn changes(&self, desired: &Wish, observed: &Option<Entry>) -> Vec<Change> {
+    fn changes(&self, desired: &DesiredHost, observed: &Option<Entry>) -> Vec<Change> {
         presence::changes(desired.present, observed.as_ref(), |old| {
             let new = desired.entry(Some(old));
             presence::differing([
@@ -160,25 +160,36 @@ impl ResourceType for Host {
         })
     }
 
-    fn relations(&self, desired: &Wish, relations: &mut Relations) {
-        relations.provides(Thing::Other("host", desired.name.clone()));
-        relations.needs(Thing::Path(desired.target.clone().into()), "its file");
+    fn relations(&self, desired: &DesiredHost, relations: &mut Relations) {
+        relations.provides(SystemObject::Other("host", desired.name.clone()));
+        relations.needs(
+            SystemObject::Path(desired.target.clone().into()),
+            "its file",
+        );
     }
 }
 
 impl Provider for Host {
-    fn observe(&self, desired: &Wish, sight: &Sight<'_>) -> Result<Option<Entry>, StepError> {
-        let content = config_file::read(&sight.path(&desired.target))?;
+    fn observe(
+        &self,
+        desired: &DesiredHost,
+        access: &ReadAccess<'_>,
+    ) -> Result<Option<Entry>, StepError> {
+        let content = config_file::read(&access.path(&desired.target))?;
         Ok(find(content.as_deref().unwrap_or_default(), &desired.name))
     }
 
-    fn apply(&self, step: &Observation<'_, Self>) -> Result<Applied, StepError> {
-        let Observation { desired, hands, .. } = *step;
-        let path = hands.path(&desired.target);
-        config_file::edit(&path, NewFile::PUBLIC, hands, |content| {
+    fn apply(&self, step: &Observation<'_, Self>) -> Result<ApplyResult, StepError> {
+        let Observation {
+            desired,
+            write_access,
+            ..
+        } = *step;
+        let path = write_access.path(&desired.target);
+        config_file::edit(&path, NewFile::PUBLIC, write_access, |content| {
             desired.put(content)
         })?;
-        Ok(Applied::default())
+        Ok(ApplyResult::default())
     }
 }
 
@@ -196,7 +207,7 @@ mod tests {
             "/etc/hosts",
             "127.0.0.1 localhost # here\n\n# mine\n10.0.0.1  db old",
         );
-        let told = machine.converges(json!([
+        let transcript = machine.converges(json!([
             {"type": "Host", "title": "db", "parameters": {"ip": "10.0.0.2", "host_aliases": ["db1", "db2"]}},
             {"type": "Host", "title": "web", "parameters": {"ip": "fd00::1", "comment": "the web"}},
         ]));
@@ -207,7 +218,7 @@ mod tests {
             Host[web] changed
               ensure: - -> present
         "#]]
-        .assert_eq(&told);
+        .assert_eq(&transcript);
         let mut lines: Vec<_> = machine
             .read("/etc/hosts")
             .lines()
@@ -243,7 +254,7 @@ mod tests {
             lines in proptest::collection::vec("[ -~]{0,20}|10.0.0.1 name( [a-z]{1,3}){0,2}", 0..6),
             present: bool,
         ) {
-            let wish = Wish {
+            let desired = DesiredHost {
                 name: "name".to_owned(),
                 present,
                 ip: "10.1.1.1".to_owned(),
@@ -252,10 +263,10 @@ mod tests {
                 target: String::new(),
             };
             let content = lines.join("\n");
-            let once = wish.put(content.as_bytes());
+            let once = desired.put(content.as_bytes());
             let found = find(&once, "name");
-            prop_assert!(Host.changes(&wish, &found).is_empty());
-            prop_assert_eq!(&wish.put(&once), &once);
+            prop_assert!(Host.changes(&desired, &found).is_empty());
+            prop_assert_eq!(&desired.put(&once), &once);
             for line in lines.iter().filter(|line| Entry::read(line).is_none_or(|entry| entry.name != "name")) {
                 prop_assert!(String::from_utf8_lossy(&once).contains(line.as_str()));
             }

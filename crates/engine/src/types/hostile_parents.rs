@@ -112,7 +112,7 @@ fn no_type_writes_through_a_link_of_another_user() {
 fn a_checkout_in_a_directory_of_another_user_is_cloned_by_root_into_the_directory_that_it_opened() {
     let machine = machine();
     let repository = repository(&machine);
-    let wish = resource("Git", "/srv/home/app", json!({"source": repository}));
-    machine.apply(wish);
+    let desired = resource("Git", "/srv/home/app", json!({"source": repository}));
+    machine.apply(desired);
     assert_eq!(machine.read("/srv/home/app/file"), "one\n");
 }

@@ -10,10 +10,10 @@ use std::time::Duration;
 use bunraku_model::LockName;
 use serde_json::json;
 
-use crate::coordination::{LockAttempt, LockRenewal, LockRequest, LockStanding};
+use crate::coordination::{LockAttempt, LockRenewal, LockRequest, LockState};
 use crate::spec::{argument, parameter};
 use crate::{
-    Applied, Change, Declaration, Observation, Provider, Refusal, ResourceType, Sight,
+    ApplyResult, Change, Declaration, Observation, Provider, ReadAccess, Refusal, ResourceType,
     StateFunction, StepError, TypeSpec,
 };
 
@@ -64,7 +64,7 @@ pub(super) struct DesiredLock {
 
 impl ResourceType for Lock {
     type Desired = DesiredLock;
-    type Observed = LockStanding;
+    type Observed = LockState;
 
     fn spec(&self) -> &'static TypeSpec {
         &SPEC
@@ -88,12 +88,12 @@ impl ResourceType for Lock {
         })
     }
 
-    fn changes(&self, desired: &DesiredLock, observed: &LockStanding) -> Vec<Change> {
+    fn changes(&self, desired: &DesiredLock, observed: &LockState) -> Vec<Change> {
         match (desired.held, observed) {
-            (true, LockStanding::Free) => {
+            (true, LockState::Free) => {
                 vec![Change::new("ensure", json!("released"), json!("held"))]
             }
-            (false, LockStanding::Own { .. }) => {
+            (false, LockState::Own { .. }) => {
                 vec![Change::new("ensure", json!("held"), json!("released"))]
             }
             _ => Vec::new(),
@@ -102,30 +102,34 @@ impl ResourceType for Lock {
 }
 
 impl Provider for Lock {
-    fn observe(&self, desired: &DesiredLock, sight: &Sight<'_>) -> Result<LockStanding, StepError> {
+    fn observe(
+        &self,
+        desired: &DesiredLock,
+        access: &ReadAccess<'_>,
+    ) -> Result<LockState, StepError> {
         let name = &desired.request.name;
-        let standing = sight.lock_standing(name, SESSION)?;
+        let standing = access.lock_standing(name, SESSION)?;
         match standing {
-            LockStanding::Own { token } if desired.held => match sight.renew_lock(name, token)? {
+            LockState::Own { token } if desired.held => match access.renew_lock(name, token)? {
                 LockRenewal::Renewed => Ok(standing),
                 // As far as this run knows, a lost lock is free: trying to acquire it shows more.
-                LockRenewal::Lost => Ok(LockStanding::Free),
+                LockRenewal::Lost => Ok(LockState::Free),
             },
             _ => Ok(standing),
         }
     }
 
-    fn apply(&self, step: &Observation<'_, Self>) -> Result<Applied, StepError> {
-        let (desired, observed, _, hands) = step.parts();
+    fn apply(&self, step: &Observation<'_, Self>) -> Result<ApplyResult, StepError> {
+        let (desired, observed, _, write_access) = step.parts();
         let name = &desired.request.name;
-        if let LockStanding::Own { token } = observed {
-            hands.release_lock(name, *token)?;
-            return Ok(Applied::default());
+        if let LockState::Own { token } = observed {
+            write_access.release_lock(name, *token)?;
+            return Ok(ApplyResult::default());
         }
-        match hands.acquire_lock(&desired.request)? {
-            LockAttempt::Acquired => Ok(Applied::default()),
+        match write_access.acquire_lock(&desired.request)? {
+            LockAttempt::Acquired => Ok(ApplyResult::default()),
             LockAttempt::Busy => Err(StepError::new(format!(
-                "another node acquired `{name}` at the same moment"
+                "another node acquired `{name}` at the same time"
             ))),
         }
     }
@@ -145,7 +149,7 @@ mod tests {
     }
 
     /// Checks the fleet's record of calls for the lock `db`, and the outcome of the resource.
-    fn check(standing: LockStanding, noop: bool, parameters: Value, expected: &[&str]) -> String {
+    fn check(standing: LockState, noop: bool, parameters: Value, expected: &[&str]) -> String {
         let fleet = Arc::new(FakeFleet::with_lock(standing));
         let summary = run_in(&fleet, lock(parameters), noop);
         assert_eq!(fleet.lock_calls(), expected, "{}", lines(&summary));
@@ -156,7 +160,7 @@ mod tests {
     fn a_free_lock_is_acquired_with_its_lease_and_reason() {
         let parameters = json!({"lease": "30m", "reason": "master"});
         let acquired = ["look db engine", "acquire db engine 1800s master"];
-        let lines = check(LockStanding::Free, false, parameters, &acquired);
+        let lines = check(LockState::Free, false, parameters, &acquired);
         assert_eq!(lines, "Lock[db] changed");
     }
 
@@ -164,7 +168,7 @@ mod tests {
     fn a_lock_of_its_own_is_renewed_with_its_token_in_noop_too() {
         let renewed = ["look db engine", "renew db 3"];
         for noop in [false, true] {
-            let lines = check(LockStanding::Own { token: 3 }, noop, json!({}), &renewed);
+            let lines = check(LockState::Own { token: 3 }, noop, json!({}), &renewed);
             assert_eq!(lines, "Lock[db] unchanged");
         }
     }
@@ -174,17 +178,14 @@ mod tests {
         let looked = ["look db engine"];
         for ensure in ["held", "released"] {
             let parameters = json!({ "ensure": ensure });
-            let lines = check(LockStanding::Others, false, parameters, &looked);
+            let lines = check(LockState::Others, false, parameters, &looked);
             assert_eq!(lines, "Lock[db] unchanged");
         }
     }
 
     #[test]
     fn a_lock_is_released_by_its_token_and_not_in_noop() {
-        let (parameters, own) = (
-            json!({"ensure": "released"}),
-            LockStanding::Own { token: 7 },
-        );
+        let (parameters, own) = (json!({"ensure": "released"}), LockState::Own { token: 7 });
         let released = ["look db engine", "release db 7"];
         check(own, false, parameters.clone(), &released);
         let lines = check(own, true, parameters, &released[..1]);
@@ -193,7 +194,7 @@ mod tests {
 
     #[test]
     fn a_lock_that_was_lost_is_acquired_again() {
-        let fleet = Arc::new(FakeFleet::with_lock(LockStanding::Own { token: 3 }).losing());
+        let fleet = Arc::new(FakeFleet::with_lock(LockState::Own { token: 3 }).losing());
         let summary = run_in(&fleet, lock(json!({})), false);
         let calls = ["look db engine", "renew db 3", "acquire db engine 7200s "];
         assert_eq!(fleet.lock_calls(), calls, "{}", lines(&summary));
@@ -201,7 +202,7 @@ mod tests {
 
     #[test]
     fn losing_the_race_for_a_lock_fails() {
-        let fleet = Arc::new(FakeFleet::with_lock(LockStanding::Free).busy());
+        let fleet = Arc::new(FakeFleet::with_lock(LockState::Free).busy());
         let summary = run_in(&fleet, lock(json!({})), false);
         assert!(
             lines(&summary).contains("another node acquired `db`"),

@@ -3,8 +3,8 @@
 
 use crate::spec::parameter;
 use crate::{
-    Applied, Change, Declaration, Observation, ParameterSpec, Provider, Refusal, ResourceType,
-    Sight, StepError, TypeSpec,
+    ApplyResult, Change, Declaration, Observation, ParameterSpec, Provider, ReadAccess, Refusal,
+    ResourceType, StepError, TypeSpec,
 };
 
 pub(crate) struct Marker(pub(crate) &'static TypeSpec);
@@ -75,11 +75,11 @@ impl ResourceType for Marker {
 }
 
 impl Provider for Marker {
-    fn observe(&self, (): &(), _sight: &Sight<'_>) -> Result<(), StepError> {
+    fn observe(&self, (): &(), _sight: &ReadAccess<'_>) -> Result<(), StepError> {
         Ok(())
     }
 
-    fn apply(&self, _: &Observation<'_, Self>) -> Result<Applied, StepError> {
-        Ok(Applied::default())
+    fn apply(&self, _: &Observation<'_, Self>) -> Result<ApplyResult, StepError> {
+        Ok(ApplyResult::default())
     }
 }

@@ -14,7 +14,7 @@
 //!    - `relations` lists the things that the resource provides and needs, for the order.
 //!    - `observe` is read-only, `apply` acts. Run commands with [`exec::Run`] (in
 //!      `observe` only those that change nothing), reach files through
-//!      `sight.path(…)`, wait with `sight.cancellation()`.
+//!      `access.path(…)`, wait with `access.cancellation()`.
 //!    - If a refresh has an effect (a restart), add `refresh_change` and `refresh`.
 //!    - If groups are cheaper (packages), add `batch_key`, `observe_group` and
 //!      `apply_group`.
@@ -59,7 +59,7 @@ mod user;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-pub(crate) use erased::{AnyInstance, AnyType, Observing};
+pub(crate) use erased::{AnyInstance, AnyType, PendingResource};
 
 use crate::{Provider, TypeSpec};
 

@@ -4,8 +4,8 @@ use serde_json::json;
 
 use crate::spec::{argument, parameter};
 use crate::{
-    Applied, Change, Declaration, Observation, Provider, Refusal, ResourceType, Shown, Sight,
-    StateFunction, StepError, TypeSpec,
+    ApplyResult, Change, Declaration, DisplayValue, Observation, Provider, ReadAccess, Refusal,
+    ResourceType, StateFunction, StepError, TypeSpec,
 };
 
 pub(crate) struct Notify;
@@ -61,7 +61,11 @@ impl ResourceType for Notify {
 
     fn changes(&self, desired: &Message, (): &()) -> Vec<Change> {
         if desired.counts {
-            vec![Change::new("message", Shown::Absent, json!(desired.text))]
+            vec![Change::new(
+                "message",
+                DisplayValue::Absent,
+                json!(desired.text),
+            )]
         } else {
             Vec::new()
         }
@@ -69,15 +73,15 @@ impl ResourceType for Notify {
 }
 
 impl Provider for Notify {
-    fn observe(&self, _desired: &Message, _sight: &Sight<'_>) -> Result<(), StepError> {
+    fn observe(&self, _desired: &Message, _sight: &ReadAccess<'_>) -> Result<(), StepError> {
         Ok(())
     }
 
-    fn apply(&self, step: &Observation<'_, Self>) -> Result<Applied, StepError> {
+    fn apply(&self, step: &Observation<'_, Self>) -> Result<ApplyResult, StepError> {
         let desired = step.desired;
-        Ok(Applied {
+        Ok(ApplyResult {
             message: Some(desired.text.clone()),
-            ..Applied::default()
+            ..ApplyResult::default()
         })
     }
 }

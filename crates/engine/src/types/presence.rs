@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::{Change, Declaration, Refusal, Shown};
+use crate::{Change, Declaration, DisplayValue, Refusal};
 
 /// Returns true if the object should exist.
 pub(crate) fn present(declaration: &Declaration) -> Result<bool, Refusal> {
@@ -19,7 +19,11 @@ pub(crate) fn changes<T>(
     match (should_exist, found) {
         (false, None) => Vec::new(),
         (false, Some(_)) => vec![Change::new("ensure", json!("present"), json!("absent"))],
-        (true, None) => vec![Change::new("ensure", Shown::Absent, json!("present"))],
+        (true, None) => vec![Change::new(
+            "ensure",
+            DisplayValue::Absent,
+            json!("present"),
+        )],
         (true, Some(found)) => differences(found),
     }
 }

@@ -2,12 +2,12 @@
 
 use serde_json::json;
 
-use super::config_file::{self, Fate, NewFile};
+use super::config_file::{self, LineEdit, NewFile};
 use super::{presence, single_line};
 use crate::spec::{argument, parameter};
 use crate::{
-    Applied, Change, Declaration, Observation, Provider, Refusal, Relations, ResourceType, Shown,
-    Sight, StateFunction, StepError, Thing, TypeSpec,
+    ApplyResult, Change, Declaration, DisplayValue, Observation, Provider, ReadAccess, Refusal,
+    Relations, ResourceType, StateFunction, StepError, SystemObject, TypeSpec,
 };
 
 pub(crate) struct Sysctl;
@@ -45,7 +45,7 @@ static SPEC: TypeSpec = TypeSpec {
   "value": "1", "apply": false, "target": "@ROOT@/sysctl.conf"}}]"#,
 };
 
-pub(crate) struct Wish {
+pub(crate) struct DesiredSysctl {
     name: String,
     present: bool,
     value: String,
@@ -54,7 +54,7 @@ pub(crate) struct Wish {
     apply: bool,
 }
 
-pub(crate) struct Seen {
+pub(crate) struct ObservedSysctl {
     running: Option<String>,
     persisted: Option<String>,
 }
@@ -83,7 +83,7 @@ fn assignment(line: &str) -> Option<(Vec<String>, String)> {
     Some((parts(name.trim().trim_start_matches('-')), normal(value)))
 }
 
-impl Wish {
+impl DesiredSysctl {
     fn kernel_path(&self) -> String {
         format!("/proc/sys/{}", parts(&self.name).join("/"))
     }
@@ -103,21 +103,23 @@ impl Wish {
         let entry = (self.present).then(|| format!("{} = {}", self.name, self.value));
         let mut first = entry.clone();
         config_file::rewrite(content, entry, |line| match assignment(line) {
-            Some((name, _)) if name == mine => first.take().map_or(Fate::Remove, Fate::Become),
-            _ => Fate::Keep,
+            Some((name, _)) if name == mine => {
+                first.take().map_or(LineEdit::Remove, LineEdit::Become)
+            }
+            _ => LineEdit::Keep,
         })
     }
 }
 
 impl ResourceType for Sysctl {
-    type Desired = Wish;
-    type Observed = Seen;
+    type Desired = DesiredSysctl;
+    type Observed = ObservedSysctl;
 
     fn spec(&self) -> &'static TypeSpec {
         &SPEC
     }
 
-    fn desire(&self, declaration: &Declaration) -> Result<Wish, Refusal> {
+    fn desire(&self, declaration: &Declaration) -> Result<DesiredSysctl, Refusal> {
         let present = presence::present(declaration)?;
         let name = single_line::name_word(declaration)?;
         if parts(&name)
@@ -125,7 +127,7 @@ impl ResourceType for Sysctl {
             .any(|part| matches!(part.as_str(), "" | "." | ".."))
         {
             return Err(Refusal::other(format!(
-                "`{name}` is not the name of a setting"
+                "`{name}` is not a valid kernel parameter"
             )));
         }
         let value = match single_line::line(declaration, "value")? {
@@ -133,7 +135,7 @@ impl ResourceType for Sysctl {
             value => normal(&value.unwrap_or_default()),
         };
         declaration.text("comment")?;
-        Ok(Wish {
+        Ok(DesiredSysctl {
             name,
             present,
             value,
@@ -143,7 +145,7 @@ impl ResourceType for Sysctl {
         })
     }
 
-    fn changes(&self, desired: &Wish, observed: &Seen) -> Vec<Change> {
+    fn changes(&self, desired: &DesiredSysctl, observed: &ObservedSysctl) -> Vec<Change> {
         let mut changes = Vec::new();
         if !desired.present {
             if observed.persisted.is_some() {
@@ -151,7 +153,11 @@ impl ResourceType for Sysctl {
             }
             return changes;
         }
-        let from = |value: &Option<String>| value.clone().map_or(Shown::Absent, Shown::from);
+        let from = |value: &Option<String>| {
+            value
+                .clone()
+                .map_or(DisplayValue::Absent, DisplayValue::from)
+        };
         if desired.persist && observed.persisted.as_ref() != Some(&desired.value) {
             let old = from(&observed.persisted);
             changes.push(Change::new("persisted", old, json!(desired.value)));
@@ -163,50 +169,56 @@ impl ResourceType for Sysctl {
         changes
     }
 
-    fn relations(&self, desired: &Wish, relations: &mut Relations) {
-        relations.provides(Thing::Other("sysctl", desired.name.clone()));
-        relations.needs(Thing::Path(desired.target.clone().into()), "its file");
+    fn relations(&self, desired: &DesiredSysctl, relations: &mut Relations) {
+        relations.provides(SystemObject::Other("sysctl", desired.name.clone()));
+        relations.needs(
+            SystemObject::Path(desired.target.clone().into()),
+            "its file",
+        );
     }
 }
 
 impl Provider for Sysctl {
-    fn observe(&self, desired: &Wish, sight: &Sight<'_>) -> Result<Seen, StepError> {
-        let file = config_file::read(&sight.path(&desired.target))?;
-        let kernel = sight.path(desired.kernel_path());
+    fn observe(
+        &self,
+        desired: &DesiredSysctl,
+        access: &ReadAccess<'_>,
+    ) -> Result<ObservedSysctl, StepError> {
+        let file = config_file::read(&access.path(&desired.target))?;
+        let kernel = access.path(desired.kernel_path());
         let running = match std::fs::read_to_string(&kernel) {
             Ok(value) => Some(normal(&value)),
-            Err(_) if !desired.apply || !desired.present || sight.may_appear() => None,
+            Err(_) if !desired.apply || !desired.present || access.may_appear() => None,
             Err(error) => {
-                let message = format!("the running kernel has no setting `{}`", desired.name);
+                let message = format!("the running kernel has no parameter `{}`", desired.name);
                 return Err(StepError::because(message, error));
             }
         };
-        Ok(Seen {
+        Ok(ObservedSysctl {
             running,
             persisted: desired.find(file.as_deref().unwrap_or_default()),
         })
     }
 
-    fn apply(&self, step: &Observation<'_, Self>) -> Result<Applied, StepError> {
-        let (desired, _, changes, hands) = step.parts();
+    fn apply(&self, step: &Observation<'_, Self>) -> Result<ApplyResult, StepError> {
+        let (desired, _, changes, write_access) = step.parts();
         for change in changes {
             if change.property == "value" {
                 // The kernel checks the value before it is written to a file.
-                std::fs::write(hands.path(desired.kernel_path()), &desired.value).map_err(
+                std::fs::write(write_access.path(desired.kernel_path()), &desired.value).map_err(
                     |error| {
-                        let message = format!("the kernel refuses `{}`", desired.value);
+                        let message = format!("the kernel refused `{}`", desired.value);
                         StepError::because(message, error)
                     },
                 )?;
             }
         }
         if changes.iter().any(|change| change.property != "value") {
-            let path = hands.path(&desired.target);
-            config_file::edit(&path, NewFile::PUBLIC, hands, |content| {
-                desired.put(content)
-            })?;
+            let path = write_access.path(&desired.target);
+            let put = |content: &[u8]| desired.put(content);
+            config_file::edit(&path, NewFile::PUBLIC, write_access, put)?;
         }
-        Ok(Applied::default())
+        Ok(ApplyResult::default())
     }
 }
 
@@ -221,7 +233,7 @@ mod tests {
         let machine = Machine::new();
         machine.write("/proc/sys/net/ipv4/ip_local_port_range", "32768\t60999\n");
         machine.write("/etc/sysctl.d/99-bunraku.conf", "# ours\nvm.swappiness=1\n");
-        let told = machine.converges(json!([{
+        let transcript = machine.converges(json!([{
             "type": "Sysctl", "title": "net.ipv4.ip_local_port_range", "parameters": {"value": "1024  65000"},
         }]));
         expect![[r#"
@@ -229,7 +241,7 @@ mod tests {
               persisted: - -> 1024 65000
               value: 32768 60999 -> 1024 65000
         "#]]
-        .assert_eq(&told);
+        .assert_eq(&transcript);
         expect![[r#"
             # ours
             vm.swappiness=1
@@ -257,11 +269,11 @@ mod tests {
     #[test]
     fn an_unknown_setting_fails_and_leaves_no_trace_in_the_file() {
         let machine = Machine::new();
-        let told = machine
+        let transcript = machine
             .apply(json!([{"type": "Sysctl", "title": "no.such", "parameters": {"value": 1}}]));
         assert!(
-            told.contains("the running kernel has no setting `no.such`"),
-            "{told}"
+            transcript.contains("the running kernel has no parameter `no.such`"),
+            "{transcript}"
         );
         assert!(!machine.path("/etc/sysctl.d").exists());
     }
@@ -275,7 +287,7 @@ mod tests {
             json!([{"type": "Sysctl",
             "title": "kernel.domainname", "parameters": {"value": now.trim(), "persist": false}}]),
         );
-        let told = super::super::testing_root::told(&summary);
-        assert_eq!(told, "Sysctl[kernel.domainname] unchanged\n");
+        let transcript = super::super::testing_root::transcript(&summary);
+        assert_eq!(transcript, "Sysctl[kernel.domainname] unchanged\n");
     }
 }

@@ -4,8 +4,8 @@ use serde_json::json;
 
 use crate::spec::{function, parameter};
 use crate::{
-    Applied, Change, Declaration, Observation, Provider, Refusal, ResourceType, Shown, Sight,
-    StepError, TypeSpec,
+    ApplyResult, Change, Declaration, DisplayValue, Observation, Provider, ReadAccess, Refusal,
+    ResourceType, StepError, TypeSpec,
 };
 
 pub(crate) struct Test;
@@ -39,7 +39,7 @@ static SPEC: TypeSpec = TypeSpec {
     example: r#"[{"type": "Test", "title": "always new", "parameters": {"changes": true}}]"#,
 };
 
-pub(crate) struct Told {
+pub(crate) struct DesiredTest {
     changes: bool,
     result: bool,
     comment: Option<String>,
@@ -47,15 +47,15 @@ pub(crate) struct Told {
 }
 
 impl ResourceType for Test {
-    type Desired = Told;
+    type Desired = DesiredTest;
     type Observed = ();
 
     fn spec(&self) -> &'static TypeSpec {
         &SPEC
     }
 
-    fn desire(&self, declaration: &Declaration) -> Result<Told, Refusal> {
-        Ok(Told {
+    fn desire(&self, declaration: &Declaration) -> Result<DesiredTest, Refusal> {
+        Ok(DesiredTest {
             changes: declaration.boolean("changes")?.unwrap_or(false),
             result: declaration.boolean("result")?.unwrap_or(true),
             comment: declaration.text("comment")?,
@@ -63,7 +63,7 @@ impl ResourceType for Test {
         })
     }
 
-    fn changes(&self, desired: &Told, (): &()) -> Vec<Change> {
+    fn changes(&self, desired: &DesiredTest, (): &()) -> Vec<Change> {
         if desired.changes {
             vec![Change::new(
                 "testing",
@@ -75,7 +75,7 @@ impl ResourceType for Test {
         }
     }
 
-    fn verdict(&self, desired: &Told, (): &(), noop: bool) -> Result<(), StepError> {
+    fn verdict(&self, desired: &DesiredTest, (): &(), noop: bool) -> Result<(), StepError> {
         if desired.result || desired.changes || noop && !desired.fails_in_noop {
             Ok(())
         } else {
@@ -83,32 +83,32 @@ impl ResourceType for Test {
         }
     }
 
-    fn refresh_change(&self, _desired: &Told, (): &()) -> Option<Change> {
+    fn refresh_change(&self, _desired: &DesiredTest, (): &()) -> Option<Change> {
         Some(Change::new(
             "watch",
-            Shown::Absent,
+            DisplayValue::Absent,
             json!("Requisites with changes"),
         ))
     }
 }
 
 impl Provider for Test {
-    fn observe(&self, _desired: &Told, _sight: &Sight<'_>) -> Result<(), StepError> {
+    fn observe(&self, _desired: &DesiredTest, _sight: &ReadAccess<'_>) -> Result<(), StepError> {
         Ok(())
     }
 
-    fn apply(&self, step: &Observation<'_, Self>) -> Result<Applied, StepError> {
+    fn apply(&self, step: &Observation<'_, Self>) -> Result<ApplyResult, StepError> {
         let desired = step.desired;
         if !desired.result {
             return Err(failure(desired).with_changes_made());
         }
-        Ok(Applied {
+        Ok(ApplyResult {
             message: desired.comment.clone(),
-            ..Applied::default()
+            ..ApplyResult::default()
         })
     }
 }
 
-fn failure(desired: &Told) -> StepError {
-    StepError::new(desired.comment.as_deref().unwrap_or("it was told to fail"))
+fn failure(desired: &DesiredTest) -> StepError {
+    StepError::new(desired.comment.as_deref().unwrap_or("failed as configured"))
 }

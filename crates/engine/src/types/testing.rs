@@ -6,8 +6,9 @@ use bunraku_model::{Catalog, LockName, NodeName};
 use serde_json::{Value, json};
 
 use crate::{
-    Cancellation, CarryOut, Coordinator, Fired, Firing, LockAttempt, LockRenewal, LockRequest,
-    LockStanding, NoCoordinator, Plan, PlanOptions, Registry, StepError, Summary, carry_out,
+    ApplyOptions, Cancellation, CatalogPlan, Coordinator, FireResult, Firing, FleetLocks,
+    LockAttempt, LockRenewal, LockRequest, LockState, NoCoordinator, PlanOptions, Registry,
+    StepError, Summary, apply_plan,
 };
 
 /// Creates a catalog of these resources.
@@ -38,19 +39,26 @@ fn run(
     noop: bool,
     coordinator: Arc<dyn Coordinator>,
 ) -> Summary {
-    let plan = Plan::new(
+    let plan = CatalogPlan::new(
         &catalog(resources),
         &Registry::standard(),
         PlanOptions::default(),
     )
     .unwrap_or_else(|error| panic!("{error}"));
     let cancellation = Cancellation::new().expect("a pipe");
-    let how = CarryOut {
+    let how = ApplyOptions {
         noop,
         coordinator,
-        ..CarryOut::new(state, cancellation, &())
+        ..ApplyOptions::new(state, cancellation, &())
     };
-    carry_out(&plan, how).expect("a record of the run")
+    apply_plan(&plan, how).expect("a record of the run")
+}
+
+/// Asserts that resources are refused before anything is applied.
+pub(crate) fn assert_refused(resources: Value) {
+    let options = PlanOptions::default();
+    let plan = CatalogPlan::new(&catalog(resources.clone()), &Registry::standard(), options);
+    assert!(plan.is_err(), "{resources}");
 }
 
 /// Returns one line for each resource, sorted: `Exec[x] failed: why`.
@@ -79,14 +87,14 @@ pub(crate) fn lines(summary: &Summary) -> String {
 pub(crate) struct FakeFleet {
     fired: Mutex<Vec<Firing>>,
     lock_calls: Mutex<Vec<String>>,
-    standing: Option<LockStanding>,
+    standing: Option<LockState>,
     is_losing: bool,
     is_busy: bool,
 }
 
 impl FakeFleet {
     /// Returns a fleet in which every lock has this standing.
-    pub(crate) fn with_lock(standing: LockStanding) -> Self {
+    pub(crate) fn with_lock(standing: LockState) -> Self {
         Self {
             standing: Some(standing),
             ..Self::default()
@@ -128,34 +136,36 @@ fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Coordinator for FakeFleet {
-    fn fire(&self, firing: &Firing, _: &Cancellation) -> Result<Fired, StepError> {
+    fn fire(&self, firing: &Firing, _: &Cancellation) -> Result<FireResult, StepError> {
         unpoisoned(&self.fired).push(firing.clone());
         let unknown: Vec<NodeName> = (firing.hosts.iter())
             .filter(|host| host.as_str() == "nobody")
             .cloned()
             .collect();
         let known = firing.hosts.len() - unknown.len();
-        Ok(Fired {
-            message: format!("{} was fired at {known} host", firing.name),
+        Ok(FireResult {
+            message: format!("{} was fired for {known} host", firing.name),
             unknown,
         })
     }
 
-    fn lock_standing(
+    fn locks(&self) -> Result<&dyn FleetLocks, StepError> {
+        Ok(self)
+    }
+}
+
+impl FleetLocks for FakeFleet {
+    fn state(
         &self,
         name: &LockName,
         session: &str,
         _: &Cancellation,
-    ) -> Result<LockStanding, StepError> {
+    ) -> Result<LockState, StepError> {
         self.called(format!("look {name} {session}"));
-        Ok(self.standing.unwrap_or(LockStanding::Free))
+        Ok(self.standing.unwrap_or(LockState::Free))
     }
 
-    fn acquire_lock(
-        &self,
-        request: &LockRequest,
-        _: &Cancellation,
-    ) -> Result<LockAttempt, StepError> {
+    fn acquire(&self, request: &LockRequest, _: &Cancellation) -> Result<LockAttempt, StepError> {
         self.called(format!(
             "acquire {} {} {}s {}",
             request.name,
@@ -170,7 +180,7 @@ impl Coordinator for FakeFleet {
         })
     }
 
-    fn renew_lock(
+    fn renew(
         &self,
         name: &LockName,
         token: u64,
@@ -184,7 +194,7 @@ impl Coordinator for FakeFleet {
         })
     }
 
-    fn release_lock(&self, name: &LockName, token: u64, _: &Cancellation) -> Result<(), StepError> {
+    fn release(&self, name: &LockName, token: u64, _: &Cancellation) -> Result<(), StepError> {
         self.called(format!("release {name} {token}"));
         Ok(())
     }

@@ -5,7 +5,10 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::testing::catalog;
-use crate::{Cancellation, CarryOut, Mode, Plan, PlanOptions, Registry, Shown, Summary, carry_out};
+use crate::{
+    ApplyOptions, Cancellation, CatalogPlan, DisplayValue, OrderingMode, PlanOptions, Registry,
+    Summary, apply_plan,
+};
 
 pub(crate) struct Machine {
     place: tempfile::TempDir,
@@ -40,11 +43,11 @@ impl Machine {
     }
 
     pub(crate) fn apply(&self, resources: Value) -> String {
-        self.told(&self.run(resources, false))
+        self.transcript(&self.run(resources, false))
     }
 
     pub(crate) fn noop(&self, resources: Value) -> String {
-        self.told(&self.run(resources, true))
+        self.transcript(&self.run(resources, true))
     }
 
     pub(crate) fn run(&self, resources: Value, noop: bool) -> Summary {
@@ -57,21 +60,21 @@ impl Machine {
     }
 
     fn carry_out(&self, resources: Value, noop: bool, cancellation: Cancellation) -> Summary {
-        let plan = Plan::new(
+        let plan = CatalogPlan::new(
             &catalog(resources),
             &Registry::standard(),
             PlanOptions {
-                mode: Mode::Genius,
+                mode: OrderingMode::Genius,
                 ..PlanOptions::default()
             },
         )
         .unwrap_or_else(|error| panic!("{error}"));
-        let how = CarryOut {
+        let how = ApplyOptions {
             noop,
             root: Some(self.place.path().join("root")),
-            ..CarryOut::new(self.place.path().join("state"), cancellation, &())
+            ..ApplyOptions::new(self.place.path().join("state"), cancellation, &())
         };
-        carry_out(&plan, how).expect("a record of the run")
+        apply_plan(&plan, how).expect("a record of the run")
     }
 
     /// Checks that noop reports the changes and makes none, apply makes them, and a
@@ -98,14 +101,14 @@ impl Machine {
     }
 
     /// Returns each resource, sorted, with its changes below it.
-    pub(crate) fn told(&self, summary: &Summary) -> String {
+    pub(crate) fn transcript(&self, summary: &Summary) -> String {
         let place = self.place.path().to_string_lossy();
-        told(summary).replace(&*place, "PLACE")
+        transcript(summary).replace(&*place, "PLACE")
     }
 }
 
 /// Returns each resource, sorted, with its changes below it.
-pub(crate) fn told(summary: &Summary) -> String {
+pub(crate) fn transcript(summary: &Summary) -> String {
     let mut blocks: Vec<String> = (summary.finished.iter())
         .map(|one| {
             let mut block = format!("{} {}\n", one.reference, one.outcome.status.as_str());
@@ -117,11 +120,11 @@ pub(crate) fn told(summary: &Summary) -> String {
                 block.push_str(&format!("  ({reason})\n"));
             }
             for change in &one.outcome.changes {
-                let side = |side: &Shown| match side {
-                    Shown::Absent => "-".to_owned(),
-                    Shown::Value(Value::String(text)) => text.clone(),
-                    Shown::Value(value) => value.to_string(),
-                    Shown::Secret => "[secret]".to_owned(),
+                let side = |side: &DisplayValue| match side {
+                    DisplayValue::Absent => "-".to_owned(),
+                    DisplayValue::Value(Value::String(text)) => text.clone(),
+                    DisplayValue::Value(value) => value.to_string(),
+                    DisplayValue::Secret => "[secret]".to_owned(),
                 };
                 let (from, to) = (side(&change.from), side(&change.to));
                 block.push_str(&format!("  {}: {from} -> {to}\n", change.property));

@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
-use super::exec::{Done, Run};
-use crate::{Hands, Sight, StepError};
+use super::exec::{FinishedCommand, Run};
+use crate::{ReadAccess, StepError, WriteAccess};
 
 /// The timeout of a tool that only observes. One that has not answered by then never will.
 const LOOKING: Duration = Duration::from_secs(300);
@@ -16,15 +16,19 @@ const COMPLAINT: usize = 6;
 /// Runs a tool that changes nothing. The caller checks how it ended.
 pub(crate) fn look<W: Into<OsString>>(
     words: impl IntoIterator<Item = W>,
-    sight: &Sight<'_>,
-) -> Result<Done, StepError> {
+    access: &ReadAccess<'_>,
+) -> Result<FinishedCommand, StepError> {
     let run = Run::new(words).quiet().timeout(LOOKING).limit(64 << 20);
-    Ok(run.run(sight)?)
+    Ok(run.run(access)?)
 }
 
 /// Runs a tool that changes something and must succeed.
-pub(crate) fn act(run: &Run, what: &str, hands: &Hands<'_>) -> Result<Done, StepError> {
-    let done = run.run(hands)?;
+pub(crate) fn act(
+    run: &Run,
+    what: &str,
+    write_access: &WriteAccess<'_>,
+) -> Result<FinishedCommand, StepError> {
+    let done = run.run(write_access)?;
     if done.succeeded() {
         Ok(done)
     } else {
@@ -33,7 +37,7 @@ pub(crate) fn act(run: &Run, what: &str, hands: &Hands<'_>) -> Result<Done, Step
 }
 
 /// Returns the error of a failed tool: how it ended, and its last lines.
-pub(crate) fn complaint(what: &str, done: &Done) -> StepError {
+pub(crate) fn complaint(what: &str, done: &FinishedCommand) -> StepError {
     let said = match done.stderr_text() {
         text if text.trim().is_empty() => done.stdout_text(),
         text => text,

@@ -9,8 +9,8 @@ use serde_json::json;
 use crate::coordination::{CueProvider, EtcdKeys, Firing};
 use crate::spec::{argument, parameter};
 use crate::{
-    Applied, Change, Declaration, Hands, Observation, Provider, Refusal, ResourceType, Sight,
-    StateFunction, StepError, TypeSpec,
+    ApplyResult, Change, Declaration, Observation, Provider, ReadAccess, Refusal, ResourceType,
+    StateFunction, StepError, TypeSpec, WriteAccess,
 };
 
 /// The `trigger` type.
@@ -115,24 +115,29 @@ fn provider(declaration: &Declaration) -> Result<CueProvider, Refusal> {
 
 fn whole(declaration: &Declaration, name: &str) -> Result<Option<u32>, Refusal> {
     let number = declaration.integer(name)?.map(u32::try_from).transpose();
-    number.map_err(|_| declaration.refuse(name, "a whole number that is not negative"))
+    number.map_err(|_| declaration.refuse(name, "a non-negative integer"))
 }
 
 impl Provider for Trigger {
-    fn observe(&self, _desired: &Firing, _sight: &Sight<'_>) -> Result<(), StepError> {
+    fn observe(&self, _desired: &Firing, _sight: &ReadAccess<'_>) -> Result<(), StepError> {
         Ok(())
     }
 
-    fn apply(&self, _: &Observation<'_, Self>) -> Result<Applied, StepError> {
-        Ok(Applied::default())
+    fn apply(&self, _: &Observation<'_, Self>) -> Result<ApplyResult, StepError> {
+        Ok(ApplyResult::default())
     }
 
-    fn refresh(&self, desired: &Firing, (): &(), hands: &Hands<'_>) -> Result<Applied, StepError> {
-        let fired = hands.fire(desired)?;
+    fn refresh(
+        &self,
+        desired: &Firing,
+        (): &(),
+        write_access: &WriteAccess<'_>,
+    ) -> Result<ApplyResult, StepError> {
+        let fired = write_access.fire(desired)?;
         if fired.unknown.is_empty() {
-            return Ok(Applied {
+            return Ok(ApplyResult {
                 message: Some(fired.message),
-                ..Applied::default()
+                ..ApplyResult::default()
             });
         }
         let names: Vec<&str> = fired.unknown.iter().map(NodeName::as_str).collect();
@@ -195,11 +200,11 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_nobody_knows_is_a_failure_that_names_it() {
+    fn an_unknown_host_is_a_failure_that_names_it() {
         let (fired, lines) = check(true, false, json!({"hosts": ["a", "nobody"]}));
         assert_eq!(fired.len(), 1);
         assert!(
-            lines.contains("go was fired at 1 host; unknown: nobody"),
+            lines.contains("go was fired for 1 host; unknown: nobody"),
             "{lines}"
         );
     }
@@ -240,8 +245,8 @@ mod tests {
                 "provider `bunraku` only",
             ),
             (json!({"hosts": "a", "provider": "smoke"}), "one of bunraku"),
-            (json!({"hosts": "a", "deadline": "soon"}), "span of time"),
-            (json!({"hosts": "a", "ttl": -1}), "not negative"),
+            (json!({"hosts": "a", "deadline": "soon"}), "a duration"),
+            (json!({"hosts": "a", "ttl": -1}), "non-negative"),
             (json!({"hosts": "a/b"}), "`hosts`"),
         ] {
             let resource = bunraku_model::catalog::Resource {

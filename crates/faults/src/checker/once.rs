@@ -4,17 +4,17 @@
 use std::collections::BTreeMap;
 
 use super::at;
-use crate::history::{Call, History, Micros, Operation, Outcome};
+use crate::history::{Call, CallOutcome, History, Micros, Operation};
 
 #[derive(Default)]
-struct Seen<'a> {
+struct OnceObservation<'a> {
     claims: Vec<(&'a Operation, u64, Micros)>,
     /// The operations that reported it as done, acknowledged or with an unknown outcome.
     finishes: Vec<(&'a Operation, u64)>,
 }
 
 pub(super) fn check(history: &History) -> Vec<String> {
-    let mut apps: BTreeMap<&str, Seen<'_>> = BTreeMap::new();
+    let mut apps: BTreeMap<&str, OnceObservation<'_>> = BTreeMap::new();
     for operation in &history.operations {
         match (&operation.call, operation.outcome) {
             (
@@ -23,12 +23,12 @@ pub(super) fn check(history: &History) -> Vec<String> {
                     lease,
                     token: Some(token),
                 },
-                Outcome::Done,
+                CallOutcome::Done,
             ) => {
                 let seen = apps.entry(app).or_default();
                 seen.claims.push((operation, *token, *lease));
             }
-            (Call::Finish { app, token }, Outcome::Done | Outcome::Unknown) => {
+            (Call::Finish { app, token }, CallOutcome::Done | CallOutcome::Unknown) => {
                 let seen = apps.entry(app).or_default();
                 seen.finishes.push((operation, *token));
             }
@@ -46,7 +46,7 @@ pub(super) fn check(history: &History) -> Vec<String> {
 
 /// Finds overlapping claims. A claim is sure until its holder reports it as done,
 /// and no longer than its lease.
-fn two_at_once(app: &str, seen: &Seen<'_>) -> Vec<String> {
+fn two_at_once(app: &str, seen: &OnceObservation<'_>) -> Vec<String> {
     let sure = |(operation, token, lease): &(&Operation, u64, Micros)| {
         let finish = seen.finishes.iter().filter(|(_, given)| given == token);
         let finish = finish.map(|(finish, _)| finish.begun).min();
@@ -75,11 +75,11 @@ fn two_at_once(app: &str, seen: &Seen<'_>) -> Vec<String> {
     wrong
 }
 
-fn done_twice(app: &str, seen: &Seen<'_>) -> Vec<String> {
+fn done_twice(app: &str, seen: &OnceObservation<'_>) -> Vec<String> {
     let done: Vec<_> = seen
         .finishes
         .iter()
-        .filter(|(finish, _)| finish.outcome == Outcome::Done)
+        .filter(|(finish, _)| finish.outcome == CallOutcome::Done)
         .collect();
     let mut wrong = Vec::new();
     if done.len() > 1 {
@@ -103,11 +103,11 @@ fn done_twice(app: &str, seen: &Seen<'_>) -> Vec<String> {
 }
 
 /// Checks that acknowledged work is still there at the end.
-fn forgotten(app: &str, seen: &Seen<'_>, history: &History) -> Option<String> {
+fn forgotten(app: &str, seen: &OnceObservation<'_>, history: &History) -> Option<String> {
     let (_, token) = seen
         .finishes
         .iter()
-        .find(|(finish, _)| finish.outcome == Outcome::Done)?;
+        .find(|(finish, _)| finish.outcome == CallOutcome::Done)?;
     match history.end.done.get(app) {
         Some(Some(known)) if known == token => None,
         found => Some(format!(

@@ -13,7 +13,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use super::at;
-use crate::history::{Call, History, Micros, Operation, Outcome, Value};
+use crate::history::{Call, CallOutcome, History, Micros, Operation, Value};
 
 /// No check has needed more states than this. Beyond it, the check fails loudly and claims nothing.
 const MOST_STATES: usize = 5_000_000;
@@ -33,7 +33,7 @@ enum Step {
 }
 
 #[derive(Clone, Debug)]
-struct Timed {
+struct TimedOperation {
     step: Step,
     begun: Micros,
     /// `None` if it may still take effect.
@@ -44,15 +44,15 @@ struct Timed {
 impl Step {
     fn of(operation: &Operation) -> Option<(&String, Self)> {
         Some(match (&operation.call, operation.outcome) {
-            (Call::Read { key, value }, Outcome::Done) => (key, Self::Read(value.clone())),
-            (Call::Write { key, value }, Outcome::Done | Outcome::Unknown) => {
+            (Call::Read { key, value }, CallOutcome::Done) => (key, Self::Read(value.clone())),
+            (Call::Write { key, value }, CallOutcome::Done | CallOutcome::Unknown) => {
                 (key, Self::Write(value.clone()))
             }
-            (Call::Swap { key, from, to }, Outcome::Done | Outcome::Unknown) => {
+            (Call::Swap { key, from, to }, CallOutcome::Done | CallOutcome::Unknown) => {
                 let (from, to) = (from.clone(), to.clone());
                 (key, Self::Swap { from, to })
             }
-            (Call::Swap { key, from, .. }, Outcome::Refused) => {
+            (Call::Swap { key, from, .. }, CallOutcome::Refused) => {
                 (key, Self::Refused { from: from.clone() })
             }
             _ => return None,
@@ -85,13 +85,13 @@ impl Step {
 }
 
 pub(super) fn check(history: &History) -> Vec<String> {
-    let mut keys: BTreeMap<&String, Vec<Timed>> = BTreeMap::new();
+    let mut keys: BTreeMap<&String, Vec<TimedOperation>> = BTreeMap::new();
     for operation in &history.operations {
         if let Some((key, step)) = Step::of(operation) {
-            keys.entry(key).or_default().push(Timed {
+            keys.entry(key).or_default().push(TimedOperation {
                 step,
                 begun: operation.begun,
-                ended: (operation.outcome != Outcome::Unknown).then_some(operation.ended),
+                ended: (operation.outcome != CallOutcome::Unknown).then_some(operation.ended),
                 client: operation.client,
             });
         }
@@ -104,7 +104,7 @@ pub(super) fn check(history: &History) -> Vec<String> {
         .collect()
 }
 
-fn without_unseen(mut steps: Vec<Timed>) -> Vec<Timed> {
+fn without_unseen(mut steps: Vec<TimedOperation>) -> Vec<TimedOperation> {
     let seen: BTreeSet<String> = steps
         .iter()
         .filter_map(|timed| timed.step.seen().cloned())
@@ -130,7 +130,7 @@ struct Mark {
 }
 
 struct Search {
-    steps: Vec<Timed>,
+    steps: Vec<TimedOperation>,
     /// The first mark is only the head of the list.
     marks: Vec<Mark>,
     /// The position of the end of each operation, if it has one.
@@ -143,7 +143,7 @@ struct Search {
 }
 
 impl Search {
-    fn new(steps: Vec<Timed>) -> Self {
+    fn new(steps: Vec<TimedOperation>) -> Self {
         let mut times: Vec<(Micros, bool, usize)> = Vec::new();
         for (number, timed) in steps.iter().enumerate() {
             times.push((timed.begun, false, number));

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::at;
-use crate::history::{Cut, History, Server};
+use crate::history::{History, NetworkCut, Server};
 
 pub(super) fn check(history: &History) -> Vec<String> {
     history
@@ -29,7 +29,7 @@ pub(super) fn check(history: &History) -> Vec<String> {
 }
 
 /// Returns an example decision of each side.
-fn decided(history: &History, cut: &Cut) -> BTreeMap<usize, String> {
+fn decided(history: &History, cut: &NetworkCut) -> BTreeMap<usize, String> {
     let side = |server: Server| cut.sides.iter().position(|side| side.contains(&server));
     let mut decided = BTreeMap::new();
     for operation in history.acknowledged() {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use crate::fault::{Fault, Step};
-use crate::history::{Cut, Micros, Server};
+use crate::history::{Micros, NetworkCut, Server};
 use crate::site::{Site, SiteError};
 use crate::workload::Recorder;
 
@@ -14,14 +14,14 @@ use crate::workload::Recorder;
 const FLAP: Duration = Duration::from_millis(350);
 const LOOK: Duration = Duration::from_millis(50);
 
-pub(super) struct Breaking {
+pub(super) struct FaultInjector {
     recorder: Recorder,
     /// Servers whose clocks were wrong at some time.
     shifted: Vec<Server>,
     until: Instant,
 }
 
-impl Breaking {
+impl FaultInjector {
     pub(super) fn new(recorder: Recorder, time: Duration) -> Self {
         Self {
             recorder,
@@ -65,14 +65,14 @@ impl Breaking {
     }
 
     /// Returns the cut that begins now, if the step has a partition.
-    fn cut(&self, site: &Site, step: &Step) -> Option<Cut> {
+    fn cut(&self, site: &Site, step: &Step) -> Option<NetworkCut> {
         let side = step.faults.iter().find_map(|fault| match fault {
             Fault::Partition { side } => Some(side.clone()),
             _ => None,
         })?;
         let others = site.network.all().difference(&side).copied().collect();
         let begun: Micros = self.recorder.now();
-        Some(Cut {
+        Some(NetworkCut {
             begun,
             ended: begun,
             sides: vec![side, others],

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bunraku_plan::run::{RunOutcome, RunSummary};
 use bunraku_wire::api::Cause;
-use bunraku_wire::api::once::{AttemptOutcome, OnceStanding};
+use bunraku_wire::api::once::{AttemptOutcome, OnceStatus};
 use bunraku_wire::api::triggers::{TriggerEvent, TriggerNews};
 use bunraku_wire::endpoints::{
     Endpoint, ListRuns, ListTriggerEvents, ShowOnceStanding, TriggerEventsQuery,
@@ -181,9 +181,9 @@ async fn end(
     for app in apps {
         let name = app.parse().expect("a name");
         let standing = client.call(ShowOnceStanding.at(&name)).await;
-        let standing: OnceStanding = standing.ok()?;
+        let standing: OnceStatus = standing.ok()?;
         let done = match standing {
-            OnceStanding::Done { attempt } => {
+            OnceStatus::Done { attempt } => {
                 matches!(attempt.outcome, AttemptOutcome::Done { .. }).then_some(attempt.token)
             }
             _ => None,

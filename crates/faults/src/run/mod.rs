@@ -12,14 +12,14 @@ use crate::fault::{Faults, Step};
 use crate::history::{History, Server};
 use crate::network::Names;
 use crate::site::Site;
-pub use crate::site::{SiteError, Size};
+pub use crate::site::{RunSize, SiteError};
 use crate::workload::{CLIENTS, Recorder, Worker};
 
 /// The options of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub seed: u64,
-    pub size: Size,
+    pub size: RunSize,
     /// The duration of the faults.
     pub time: Duration,
     /// The prefix of the names of the stage's namespaces.
@@ -30,7 +30,7 @@ pub struct Options {
 
 /// The result of a run.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct RunResult {
     pub history: History,
     pub steps: Vec<Step>,
     /// True if slow links used the kernel's `netem`.
@@ -38,7 +38,7 @@ pub struct Outcome {
 }
 
 /// Runs one seed inside the stage's hub.
-pub async fn run(options: &Options) -> Result<Outcome, SiteError> {
+pub async fn run(options: &Options) -> Result<RunResult, SiteError> {
     if !crate::machine::has_fake_clock() {
         return Err(SiteError::Setup(
             "there is no libfaketime: `scripts/setup test` installs it".to_owned(),
@@ -53,7 +53,7 @@ pub async fn run(options: &Options) -> Result<Outcome, SiteError> {
     outcome
 }
 
-async fn work_and_break(options: &Options, site: &mut Site) -> Result<Outcome, SiteError> {
+async fn work_and_break(options: &Options, site: &mut Site) -> Result<RunResult, SiteError> {
     let recorder = Recorder::new();
     let stop = CancellationToken::new();
     let mut workers = Vec::new();
@@ -61,7 +61,7 @@ async fn work_and_break(options: &Options, site: &mut Site) -> Result<Outcome, S
         let worker = worker(number, options.seed, site, &recorder).await?;
         workers.push(tokio::spawn(worker.work(stop.clone())));
     }
-    let mut breaking = breaking::Breaking::new(recorder.clone(), options.time);
+    let mut breaking = breaking::FaultInjector::new(recorder.clone(), options.time);
     let mut faults = Faults::new(options.seed, options.size.servers);
     let end = Instant::now() + options.time;
     let mut steps = Vec::new();
@@ -81,7 +81,7 @@ async fn work_and_break(options: &Options, site: &mut Site) -> Result<Outcome, S
     site.whole().await?;
     let shifted: Vec<Server> = breaking.shifted().to_vec();
     let history = ending::collect(options.seed, site, &recorder, &shifted).await?;
-    Ok(Outcome {
+    Ok(RunResult {
         history,
         steps,
         netem: site.network.delays(),

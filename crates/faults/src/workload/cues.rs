@@ -1,14 +1,14 @@
 //! Triggers and ordered runs, which make real agents work.
 
 use bunraku_model::{FiringId, NodeName};
-use bunraku_plan::run::{NewRun, RunOptions, Subject};
-use bunraku_plan::{Inventory, Plan, PlanOptions, site_file};
+use bunraku_plan::run::{NewRun, OrderedRunSubject, RunOptions};
+use bunraku_plan::{Inventory, PlanOptions, RunPlan, site_file};
 use bunraku_wire::api::triggers::{FireReply, FireTrigger};
 use bunraku_wire::endpoints::{self, CreateRun, Endpoint};
 use rand::RngExt;
 
 use super::{Worker, outcome_of};
-use crate::history::{Call, Outcome};
+use crate::history::{Call, CallOutcome};
 use crate::site::AGENTS;
 
 /// The order of the agents in an ordered run.
@@ -29,7 +29,7 @@ pub(crate) fn order() -> Vec<(String, String)> {
         .collect()
 }
 
-fn plan() -> Plan {
+fn plan() -> RunPlan {
     let nodes = AGENTS.map(|name| NodeName::new(name).expect("a name"));
     let inventory = Inventory::of(nodes.to_vec());
     let site = site_file("chain.yaml", SITE, &inventory).expect("a site");
@@ -62,8 +62,8 @@ impl Worker {
         let at = endpoints::FireTrigger.at(&name);
         let reply = self.servers[server].call_with(at, &request);
         let outcome = match reply.await {
-            Ok(FireReply::Fired { .. }) => Outcome::Done,
-            Ok(_) => Outcome::Refused,
+            Ok(FireReply::Fired { .. }) => CallOutcome::Done,
+            Ok(_) => CallOutcome::Refused,
             Err(error) => outcome_of(&error),
         };
         let firing = id.0.to_string();
@@ -85,17 +85,17 @@ impl Worker {
                 start_timeout_seconds: 3_600,
                 ..RunOptions::default()
             },
-            subject: Subject::Configured { environment: None },
+            subject: OrderedRunSubject::Configured { environment: None },
             reason: None,
             site: None,
             resumes: None,
-            due: bunraku_plan::run::Due::default(),
+            due: bunraku_plan::run::RunStart::default(),
             hooks: bunraku_plan::run::RunHooks::default(),
         };
         let begun = self.recorder.now();
         let reply = self.servers[server].call_with(CreateRun, &new);
         let (run, outcome) = match reply.await {
-            Ok(record) => (Some(record.id.to_string()), Outcome::Done),
+            Ok(record) => (Some(record.id.to_string()), CallOutcome::Done),
             Err(error) => (None, outcome_of(&error)),
         };
         self.record(Some(server), begun, Call::StartRun { run }, outcome);

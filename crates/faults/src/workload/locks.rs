@@ -8,7 +8,7 @@ use bunraku_wire::endpoints::{self, Endpoint, ReleaseLock};
 use rand::RngExt;
 
 use super::{Worker, outcome_of};
-use crate::history::{Call, Outcome, Server};
+use crate::history::{Call, CallOutcome, Server};
 
 pub(crate) const LOCKS: [&str; 2] = ["faults-a", "faults-b"];
 const LEASE_SECONDS: u64 = 3;
@@ -58,8 +58,8 @@ impl Worker {
         let at = endpoints::AcquireLock.at(&name);
         let reply = self.servers[server].call_with(at, &request);
         let (token, outcome) = match reply.await {
-            Ok(LockReply::Held { token, .. }) => (Some(token), Outcome::Done),
-            Ok(_) => (None, Outcome::Refused),
+            Ok(LockReply::Held { token, .. }) => (Some(token), CallOutcome::Done),
+            Ok(_) => (None, CallOutcome::Refused),
             Err(error) => (None, outcome_of(&error)),
         };
         let call = Call::Acquire {
@@ -78,7 +78,7 @@ impl Worker {
         let request = LockToken { token };
         let reply = self.servers[server].call_with(ReleaseLock.at(&name), &request);
         let outcome = match reply.await {
-            Ok(_) => Outcome::Done,
+            Ok(_) => CallOutcome::Done,
             Err(error) => outcome_of(&error),
         };
         let lock = lock.to_owned();

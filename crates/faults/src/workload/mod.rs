@@ -17,7 +17,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio_util::sync::CancellationToken;
 
-use crate::history::{Call, Cut, Micros, Operation, Outcome, Server};
+use crate::history::{Call, CallOutcome, Micros, NetworkCut, Operation, Server};
 
 pub(crate) use cues::order;
 pub(crate) use locks::LOCKS;
@@ -32,7 +32,7 @@ const RUSHES: usize = 5;
 pub(crate) struct Recorder {
     begun: Instant,
     began_at: SystemTime,
-    seen: Arc<Mutex<(Vec<Operation>, Vec<Cut>)>>,
+    seen: Arc<Mutex<(Vec<Operation>, Vec<NetworkCut>)>>,
 }
 
 impl Recorder {
@@ -54,15 +54,15 @@ impl Recorder {
         micros(since_epoch.saturating_sub(began.unwrap_or_default()))
     }
 
-    fn seen(&self) -> MutexGuard<'_, (Vec<Operation>, Vec<Cut>)> {
+    fn seen(&self) -> MutexGuard<'_, (Vec<Operation>, Vec<NetworkCut>)> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn cut(&self, cut: Cut) {
+    pub(crate) fn cut(&self, cut: NetworkCut) {
         self.seen().1.push(cut);
     }
 
-    pub(crate) fn all(&self) -> (Vec<Operation>, Vec<Cut>) {
+    pub(crate) fn all(&self) -> (Vec<Operation>, Vec<NetworkCut>) {
         self.seen().clone()
     }
 }
@@ -128,7 +128,7 @@ impl Worker {
         format!("c{}-{}", self.number, self.count)
     }
 
-    fn record(&self, server: Option<Server>, begun: Micros, call: Call, outcome: Outcome) {
+    fn record(&self, server: Option<Server>, begun: Micros, call: Call, outcome: CallOutcome) {
         let operation = Operation {
             client: self.number,
             server,
@@ -142,14 +142,14 @@ impl Worker {
 }
 
 /// Returns the effect of a call that an error implies.
-fn outcome_of(error: &ClientError) -> Outcome {
+fn outcome_of(error: &ClientError) -> CallOutcome {
     match error {
         // Nothing was sent.
-        ClientError::NoServer { .. } | ClientError::Refused { .. } => Outcome::Refused,
+        ClientError::NoServer { .. } | ClientError::Refused { .. } => CallOutcome::Refused,
         // A clear refusal. An error of a server in trouble (5xx, 408) does not count as an answer.
         ClientError::Api { status, .. } if (400..500).contains(status) && *status != 408 => {
-            Outcome::Refused
+            CallOutcome::Refused
         }
-        _ => Outcome::Unknown,
+        _ => CallOutcome::Unknown,
     }
 }

@@ -8,7 +8,7 @@ use bunraku_wire::endpoints::{ClaimOnceTask, DefineOnceTask, Endpoint, FinishOnc
 use rand::RngExt;
 
 use super::{Worker, outcome_of};
-use crate::history::{Call, Outcome, Server};
+use crate::history::{Call, CallOutcome, Server};
 
 const LEASE_SECONDS: u64 = 3;
 /// The interval at which a new thing to do comes up.
@@ -54,8 +54,8 @@ impl Worker {
         let name = app.parse().expect("a name");
         let reply = self.servers[server].call_with(ClaimOnceTask.at(&name), &request);
         let (token, outcome) = match reply.await {
-            Ok(ClaimReply::Granted { attempt, .. }) => (Some(attempt.token), Outcome::Done),
-            Ok(ClaimReply::Refused { .. }) => (None, Outcome::Refused),
+            Ok(ClaimReply::Granted { attempt, .. }) => (Some(attempt.token), CallOutcome::Done),
+            Ok(ClaimReply::Refused { .. }) => (None, CallOutcome::Refused),
             Err(error) => (None, outcome_of(&error)),
         };
         let call = Call::Claim {
@@ -77,7 +77,7 @@ impl Worker {
         let at = FinishOnceClaim.at((&name, &token));
         let reply = self.servers[server].call_with(at, &request);
         let outcome = match reply.await {
-            Ok(_) => Outcome::Done,
+            Ok(_) => CallOutcome::Done,
             Err(error) => outcome_of(&error),
         };
         let app = app.to_owned();

@@ -7,12 +7,12 @@
 use bunraku_model::Administration;
 use bunraku_store::{Compare, StoreError, Transaction, TransactionOutcome};
 use bunraku_wire::api::{DisableRequest, NodeSummary};
-use bunraku_wire::client::Fetched;
+use bunraku_wire::client::ConditionalReply;
 use bunraku_wire::endpoints::{DisableNode, Endpoint, ShowNode};
 use rand::RngExt;
 
 use super::{Worker, outcome_of};
-use crate::history::{Call, Outcome, Server, Value};
+use crate::history::{Call, CallOutcome, Server, Value};
 use crate::site::REGISTERS;
 
 pub(crate) const KEYS: [&str; 2] = ["faults/a", "faults/b"];
@@ -31,12 +31,12 @@ impl Worker {
         let transaction = Transaction::new().when(compare).put(key, to.clone());
         let begun = self.recorder.now();
         let outcome = match self.store.commit(transaction).await {
-            Ok(TransactionOutcome::Committed(_)) => Outcome::Done,
-            Ok(TransactionOutcome::Refused(_)) => Outcome::Refused,
-            Err(StoreError::OutcomeUnknown(_)) => Outcome::Unknown,
+            Ok(TransactionOutcome::Committed(_)) => CallOutcome::Done,
+            Ok(TransactionOutcome::Refused(_)) => CallOutcome::Refused,
+            Err(StoreError::OutcomeUnknown(_)) => CallOutcome::Unknown,
             // The store reports that nothing was done: nothing to learn from.
             Err(StoreError::Unavailable(_)) => return,
-            Err(_) => Outcome::Unknown,
+            Err(_) => CallOutcome::Unknown,
         };
         let key = key.to_owned();
         self.record(None, begun, Call::Swap { key, from, to }, outcome);
@@ -51,7 +51,7 @@ impl Worker {
             key: key.to_owned(),
             value: value.clone(),
         };
-        self.record(None, begun, call, Outcome::Done);
+        self.record(None, begun, call, CallOutcome::Done);
         Some(value)
     }
 
@@ -70,7 +70,7 @@ impl Worker {
         let name = node.parse().expect("a name");
         let reply = self.servers[server].call_with(DisableNode.at(&name), &request);
         let outcome = match reply.await {
-            Ok(_) => Outcome::Done,
+            Ok(_) => CallOutcome::Done,
             Err(error) => outcome_of(&error),
         };
         let key = node.to_owned();
@@ -84,7 +84,7 @@ impl Worker {
         let at = ShowNode.at(&name);
         let reply = self.servers[server].get_if_changed::<NodeSummary>(at.as_str(), None);
         // An answer marked as stale, because no majority answers, promises nothing.
-        let Ok(Fetched::Changed {
+        let Ok(ConditionalReply::Changed {
             value: summary,
             old: false,
             ..
@@ -101,7 +101,7 @@ impl Worker {
             Some(server),
             begun,
             Call::Read { key, value },
-            Outcome::Done,
+            CallOutcome::Done,
         );
         true
     }

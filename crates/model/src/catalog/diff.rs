@@ -17,7 +17,7 @@ use crate::ContentId;
 /// A value in a form that may be shown.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Shown {
+pub enum DisplayValue {
     Value(Value),
     /// Never shown.
     Secret,
@@ -28,9 +28,9 @@ pub enum Shown {
 pub struct Difference {
     pub name: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub before: Option<Shown>,
+    pub before: Option<DisplayValue>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub after: Option<Shown>,
+    pub after: Option<DisplayValue>,
     /// The lines that differ, if both values are text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
@@ -51,10 +51,10 @@ pub struct ResourceDiff {
 #[serde(tag = "change", rename_all = "snake_case")]
 pub enum ResourceChange {
     Added {
-        parameters: BTreeMap<String, Shown>,
+        parameters: BTreeMap<String, DisplayValue>,
     },
     Removed {
-        parameters: BTreeMap<String, Shown>,
+        parameters: BTreeMap<String, DisplayValue>,
     },
     Changed {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -99,8 +99,8 @@ pub struct CatalogDiff {
     pub sources: Vec<SourceDiff>,
     #[serde(default, skip_serializing_if = "ListDiff::is_empty")]
     pub edges: ListDiff,
-    /// Differences in the catalog itself: its environment, and members that this build does not
-    /// know.
+    /// Differences in the catalog itself: its environment, the resources that it exports, and
+    /// members that this build does not know.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub about: Vec<Difference>,
     /// The resources that both catalogs have are in a different order.
@@ -140,8 +140,8 @@ impl CatalogDiff {
             // Edges whose resources are in neither catalog, or duplicate edges.
             diff.about.push(Difference {
                 name: "edges".to_owned(),
-                before: Some(Shown::Value(before.edges.len().into())),
-                after: Some(Shown::Value(after.edges.len().into())),
+                before: Some(DisplayValue::Value(before.edges.len().into())),
+                after: Some(DisplayValue::Value(after.edges.len().into())),
                 text: None,
             });
         }
@@ -211,7 +211,7 @@ fn change(before: Option<&Resource>, after: Option<&Resource>) -> Option<Resourc
     }
 }
 
-fn shown_parameters(resource: &Resource) -> BTreeMap<String, Shown> {
+fn shown_parameters(resource: &Resource) -> BTreeMap<String, DisplayValue> {
     let parameters = resource.parameters.iter();
     parameters
         .map(|(name, value)| {
@@ -230,10 +230,11 @@ fn is_secret(resource: &Resource, parameter: &str) -> bool {
         || kept_quiet && matches!(parameter, "content" | "contents" | "source")
 }
 
-fn shown(value: &Value, secret: bool) -> Shown {
-    match secret {
-        true => Shown::Secret,
-        false => Shown::Value(value.clone()),
+fn shown(value: &Value, secret: bool) -> DisplayValue {
+    if secret {
+        DisplayValue::Secret
+    } else {
+        DisplayValue::Value(value.clone())
     }
 }
 
@@ -367,14 +368,43 @@ fn edges(before: &Catalog, after: &Catalog, old: &Resources<'_>, new: &Resources
 
 fn about(before: &Catalog, after: &Catalog) -> Vec<Difference> {
     let of = |catalog: &Catalog| {
-        let mut about = super::id::without_times(&catalog.other);
+        let mut about = catalog.steady_members();
         about.insert("name".to_owned(), catalog.name.clone().into());
         if let Some(environment) = &catalog.environment {
             about.insert("environment".to_owned(), environment.clone());
         }
         about
     };
-    differences(&of(before), &of(after), |_| false)
+    let mut found = differences(&of(before), &of(after), |_| false);
+    found.extend(differences(&exported(before), &exported(after), |_| false));
+    found
+}
+
+/// Returns the parameters of each exported resource, by `exported Type[title]`. Exports have no
+/// secrets. Everything else that is not the same everywhere (tags, requisites) is kept with them.
+fn exported(catalog: &Catalog) -> Map<String, Value> {
+    let mut exports = Map::new();
+    for export in &catalog.exports {
+        let Value::Object(mut members) = super::id::steady(export) else {
+            continue;
+        };
+        for name in ["type", "title", "exported"] {
+            members.remove(name);
+        }
+        let parameters = members.remove("parameters").unwrap_or_default();
+        let value = if members.is_empty() {
+            parameters
+        } else {
+            members.insert("parameters".to_owned(), parameters);
+            Value::Object(members)
+        };
+        let mut name = format!("exported {}", export.reference());
+        while exports.contains_key(&name) {
+            name.push('\'');
+        }
+        exports.insert(name, value);
+    }
+    exports
 }
 
 #[cfg(test)]
@@ -413,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_and_went_is_told_with_its_parameters() {
+    fn added_and_removed_resources_are_shown_with_their_parameters() {
         let before =
             json!([{"type": "Package", "title": "telnet", "parameters": {"ensure": "present"}}]);
         let after =
@@ -449,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_file_is_told_by_its_address() {
+    fn a_changed_file_is_shown_by_its_address() {
         let with = |text: &str| {
             let mut catalog = catalog(json!([]));
             let file = SourceFile {
@@ -468,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_a_secret_parameter_names_is_not_told() {
+    fn a_file_that_a_secret_parameter_names_is_not_shown() {
         let with = |text: &str, parameters: Value, sensitive: &[&str]| {
             let resources = json!([{"type": "File", "title": "/k", "parameters": parameters, "sensitive_parameters": sensitive}]);
             let mut catalog = catalog(resources);
@@ -503,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn edges_of_what_stayed_are_told_and_others_are_not() {
+    fn edges_of_unchanged_resources_are_shown_and_others_are_not() {
         let with = |edges: Value, titles: &[&str]| {
             let resources: Vec<Value> = titles
                 .iter()

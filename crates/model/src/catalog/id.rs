@@ -1,7 +1,7 @@
 //! The catalog id. Equal ids mean that nothing changed for the node.
 //!
-//! Included: everything that determines the engine's actions, in resource order, and the checksums
-//! of the files that the catalog names. Excluded: times, uuids, versions and commits (a commit that
+//! Included: everything that determines the engine's actions, in resource order, the checksums of
+//! the files that the catalog names, and the exports, in any order. Excluded: times, uuids, versions and commits (a commit that
 //! changes nothing for this node must not look like a change), and the places in source files (a
 //! new comment above a resource moves its line and changes nothing else).
 
@@ -44,7 +44,7 @@ impl Catalog {
             hasher.update(b"\n");
         };
         feed(
-            &json!({"name": self.name, "environment": self.environment, "other": without_times(&self.other)}),
+            &json!({"name": self.name, "environment": self.environment, "other": self.steady_members()}),
         );
         for resource in &self.resources {
             feed(&steady(resource));
@@ -61,12 +61,35 @@ impl Catalog {
         for (address, source) in &self.sources {
             feed(&json!({ address: source }));
         }
+        // A catalog without exports has the id that it had before there were exports.
+        let mut exports: Vec<String> = (self.exports.iter())
+            .map(|export| canonical_json(&steady(export)))
+            .collect();
+        exports.sort_unstable();
+        for export in exports {
+            hasher.update(b"export ");
+            hasher.update(export.as_bytes());
+            hasher.update(b"\n");
+        }
         CatalogId(ContentId::from_digest(hasher.finalize().into()))
     }
 }
 
+impl Catalog {
+    /// Returns the members that are part of the id, besides name, environment, resources, edges and
+    /// files. The ordering mode is one of them only if it is set, as in builds that do not know it:
+    /// the ids of catalogs without it stay the same.
+    pub(super) fn steady_members(&self) -> Map<String, Value> {
+        let mut members = without_times(&self.other);
+        if let Some(ordering) = self.ordering {
+            members.insert("ordering".to_owned(), json!(ordering));
+        }
+        members
+    }
+}
+
 /// Returns a resource without its place and with its tags sorted, because they are a set.
-fn steady(resource: &Resource) -> Value {
+pub(super) fn steady(resource: &Resource) -> Value {
     let mut value = serde_json::to_value(resource).expect("a resource is plain data");
     let members = value.as_object_mut().expect("a struct becomes an object");
     members.remove("file");
@@ -77,7 +100,7 @@ fn steady(resource: &Resource) -> Value {
     value
 }
 
-pub(super) fn without_times(other: &Map<String, Value>) -> Map<String, Value> {
+fn without_times(other: &Map<String, Value>) -> Map<String, Value> {
     let volatile = [
         "transaction_uuid",
         "producer_timestamp",

@@ -2,7 +2,7 @@
 //!
 //! The JSON form is Puppet's (`catalog_format` 2, including rich data), extended and not forked.
 //! Data that Puppet does not know is in members that it ignores (`requisites`, `state`, `register`,
-//! …). Data that this build does not know is kept in `other`, so that reading and writing loses
+//! `ordering`, …). Data that this build does not know is kept in `other`, so that reading and writing loses
 //! nothing.
 //!
 //! Absent on purpose: the meaning of resource types, and the graph. Both belong to the engine.
@@ -17,7 +17,7 @@ mod rich_data;
 mod source;
 
 pub use diff::{
-    CatalogDiff, Difference, ListDiff, ResourceChange, ResourceDiff, Shown, SourceDiff,
+    CatalogDiff, Difference, DisplayValue, ListDiff, ResourceChange, ResourceDiff, SourceDiff,
 };
 pub use id::CatalogId;
 pub use read::{CatalogReadError, Place};
@@ -25,12 +25,14 @@ pub use reference::{InvalidReference, ResourceReference};
 pub use requisite::{Group, Requisite, RequisiteKind};
 pub use resource::{Resource, StateOrigin};
 pub use rich_data::{RichData, is_sensitive, plain};
-pub use source::{CatalogSource, SourceEntry, SourceFile};
+pub use source::{CatalogSource, PLUGINS_ADDRESS, SourceEntry, SourceFile};
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+
+use crate::OrderingMode;
 
 /// One immutable graph of resources for one node.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
@@ -78,9 +80,15 @@ pub struct Catalog {
     pub edges: Vec<ContainmentEdge>,
     #[serde(default)]
     pub classes: Vec<String>,
+    /// Resources that the node's code exports for other nodes. The node itself does not apply them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub exports: Vec<Resource>,
     /// The files that resources refer to, by address (`salt://…`).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sources: BTreeMap<String, CatalogSource>,
+    /// The order that the environment asks for. Without it, the engine decides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ordering: Option<OrderingMode>,
     /// Members that this build does not know.
     #[serde(flatten)]
     pub other: Map<String, Value>,

@@ -11,6 +11,10 @@ use serde::{Deserialize, Serialize};
 use super::Catalog;
 use crate::ContentId;
 
+/// The address of the plugins (types, providers, functions and facts) of an environment's Puppet
+/// modules: one gzip-compressed tar archive with `lib` and `facts.d` of all modules, merged.
+pub const PLUGINS_ADDRESS: &str = "plugins:modules";
+
 /// The file or directory at an address.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]

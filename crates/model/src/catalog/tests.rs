@@ -72,6 +72,44 @@ fn parameters_edges_and_the_order_of_resources_do() {
 }
 
 #[test]
+fn the_ordering_mode_is_part_of_the_id_only_if_it_is_set() {
+    let without = catalog();
+    assert_eq!(without.ordering, None, "catalogs of older builds have none");
+    let with = Catalog {
+        ordering: Some(crate::OrderingMode::Ansible),
+        ..catalog()
+    };
+    assert_ne!(with.id(), without.id());
+    // A build that does not know the member keeps it in `other`, and computes the same id.
+    let mut unknown = catalog();
+    unknown
+        .other
+        .insert("ordering".to_owned(), json!("ansible"));
+    assert_eq!(with.id(), unknown.id());
+    let written = serde_json::to_vec(&with).expect("plain data");
+    assert_eq!(Catalog::from_json(&written).expect("a catalog"), with);
+    let diff = CatalogDiff::between(&without, &with);
+    assert_eq!(diff.about[0].name, "ordering");
+}
+
+#[test]
+fn the_id_of_a_catalog_without_an_ordering_mode_never_changes() {
+    let id = catalog().id().to_string();
+    assert_eq!(
+        id,
+        "3698a3d8585fc9a448f9b4255afaf17a0edad43fdc4628ac76352a0be6312bcd"
+    );
+}
+
+#[test]
+fn an_ordering_mode_that_this_build_does_not_know_is_refused_by_name() {
+    let text = r#"{"name": "a", "resources": [], "ordering": "backwards"}"#;
+    let error = Catalog::from_json(text.as_bytes()).expect_err("unknown");
+    let source = std::error::Error::source(&error).expect("the reason");
+    assert!(source.to_string().contains("backwards"), "{source}");
+}
+
+#[test]
 fn rich_values_become_what_a_type_reads() {
     let hash = json!({"__ptype": "Hash", "__pvalue": [1, {"__ptype": "Default"}, "k", {"__ptype": "Sensitive", "__pvalue": 2}]});
     assert_eq!(*plain(&hash), json!({"1": "default", "k": 2}));

@@ -7,7 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use bunraku_model::{CommandId, NodeName};
 use bunraku_plan::StepIndex;
 use bunraku_plan::run::Event;
-use bunraku_store::{Change, SharedStore, StoreError, WatchStart, WatchStream};
+use bunraku_store::{Change, SharedStore, WatchStart, WatchStream};
 use bunraku_wire::api::{CommandOutcome, CommandResult};
 use futures::StreamExt;
 
@@ -42,11 +42,7 @@ impl Answers {
             match self.step().await {
                 Ok(Some(event)) => return Ok(event),
                 Ok(None) => {}
-                Err(ServiceError::Store(
-                    StoreError::Compacted { .. }
-                    | StoreError::Unavailable(_)
-                    | StoreError::OutcomeUnknown(_),
-                )) => {
+                Err(error) if error.is_lost_watch() => {
                     self.changes = None;
                     tokio::time::sleep(std::time::Duration::from_millis(200)).await;
                 }

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use bunraku_model::{Administration, Connection, NodeName};
-use bunraku_plan::run::UnfitReason;
-use bunraku_store::{Change, Follow, Followed, KeyValue, SharedStore};
+use bunraku_plan::run::UnavailableReason;
+use bunraku_store::{Change, Follow, FollowEvent, KeyValue, SharedStore};
 use serde::Deserialize;
 
 use bunraku_control::presence::StoredConnection;
@@ -17,25 +17,25 @@ struct Record {
 }
 
 #[derive(Clone, Default, Debug)]
-pub(super) struct Standing {
+pub(super) struct NodeState {
     pub(super) known: bool,
     pub(super) disabled: Option<String>,
     pub(super) away: Option<String>,
     pub(super) connected: bool,
 }
 
-impl Standing {
+impl NodeState {
     /// Returns the reason why the node cannot run now, if there is one.
-    pub(super) fn unfit(&self) -> Option<UnfitReason> {
+    pub(super) fn unfit(&self) -> Option<UnavailableReason> {
         let away = || {
             self.away
                 .clone()
-                .unwrap_or_else(|| "it never connected".to_owned())
+                .unwrap_or_else(|| "it has never connected".to_owned())
         };
         match (self.known, self.connected, &self.disabled) {
-            (false, _, _) => Some(UnfitReason::Unknown),
-            (_, false, _) => Some(UnfitReason::Lost { reason: away() }),
-            (_, _, Some(reason)) => Some(UnfitReason::Disabled {
+            (false, _, _) => Some(UnavailableReason::Unknown),
+            (_, false, _) => Some(UnavailableReason::Lost { reason: away() }),
+            (_, _, Some(reason)) => Some(UnavailableReason::Disabled {
                 reason: reason.clone(),
             }),
             _ => None,
@@ -44,12 +44,12 @@ impl Standing {
 }
 
 /// The nodes of one run, kept up to date.
-pub(super) struct Board {
+pub(super) struct NodeBoard {
     follow: Follow,
-    nodes: HashMap<NodeName, Standing>,
+    nodes: HashMap<NodeName, NodeState>,
 }
 
-impl Board {
+impl NodeBoard {
     /// Reads the status of these nodes.
     pub(super) async fn open(
         store: SharedStore,
@@ -59,14 +59,14 @@ impl Board {
             follow: Follow::new(store, keys::NODES),
             nodes: nodes
                 .into_iter()
-                .map(|node| (node, Standing::default()))
+                .map(|node| (node, NodeState::default()))
                 .collect(),
         };
         board.next().await?;
         Ok(board)
     }
 
-    pub(super) fn standing(&self, node: &NodeName) -> Standing {
+    pub(super) fn standing(&self, node: &NodeName) -> NodeState {
         self.nodes.get(node).cloned().unwrap_or_default()
     }
 
@@ -76,12 +76,12 @@ impl Board {
         let followed = self.follow.next().await?;
         let mut changed = Vec::new();
         match followed {
-            Followed::Snapshot { items, .. } => {
+            FollowEvent::Snapshot { items, .. } => {
                 for item in &items {
                     changed.extend(self.take(item)?);
                 }
             }
-            Followed::Changes(batch) => {
+            FollowEvent::Changes(batch) => {
                 for change in &batch.changes {
                     match change {
                         Change::Put(item) => changed.extend(self.take(item)?),

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use bunraku_model::RunId;
-use bunraku_store::{Follow, Followed};
+use bunraku_store::{Follow, FollowEvent};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -44,7 +44,7 @@ impl Orchestration {
         for (_, task) in tasks {
             // Each task ends on its own, and revokes its lease.
             if let Err(error) = task.await {
-                tracing::error!(error = %error, "leading a run ended badly");
+                tracing::error!(error = %error, "leading a run failed");
             }
         }
     }
@@ -60,7 +60,7 @@ impl Orchestration {
                 Ok(true) => return,
                 Ok(false) => {}
                 Err(error) => {
-                    tracing::warn!(%run, error = &error as &dyn std::error::Error, "leading a run failed; trying again");
+                    tracing::warn!(%run, error = &error as &dyn std::error::Error, "leading a run failed; retrying");
                     tokio::time::sleep(RETRY).await;
                 }
             }
@@ -83,7 +83,7 @@ impl Inner {
         let outcome = tokio::select! {
             outcome = self.lead(run, fence.into()) => outcome,
             () = leadership.keep() => {
-                tracing::warn!(%run, "this server does not lead the run any more");
+                tracing::warn!(%run, "this server no longer leads the run");
                 Ok(false)
             }
             () = stop.cancelled() => Ok(true),
@@ -96,7 +96,7 @@ impl Inner {
         let mut follow = Follow::new(self.store.clone(), keys::run_end(run));
         loop {
             match follow.next().await? {
-                Followed::Snapshot { items, .. } if items.is_empty() => {}
+                FollowEvent::Snapshot { items, .. } if items.is_empty() => {}
                 _ => return Ok(()),
             }
         }

@@ -10,7 +10,7 @@ use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
 use bunraku_model::{NodeName, RunId};
-use bunraku_store::{Change, Follow, Followed, KeyValue};
+use bunraku_store::{Change, Follow, FollowEvent, KeyValue};
 use bunraku_wire::api::NodeHold;
 use tokio_util::sync::CancellationToken;
 
@@ -60,7 +60,7 @@ impl Orchestration {
                 followed = follow.next() => match followed {
                     Ok(followed) => inner.holds.take(followed),
                     Err(error) => {
-                        tracing::error!(error = %error, "holds cannot be followed; trying again");
+                        tracing::error!(error = %error, "cannot watch the node holds; retrying");
                         tokio::time::sleep(RETRY).await;
                         continue;
                     }
@@ -86,7 +86,7 @@ impl Inner {
                 .filter_map(|key| keys::parse_node_hold(key))
                 .collect(),
             Err(error) => {
-                tracing::warn!(error = %error, "nodes are not told again that they are held");
+                tracing::warn!(error = %error, "cannot repeat the node holds");
                 Vec::new()
             }
         }
@@ -106,14 +106,14 @@ impl HoldBoard {
     }
 
     /// Applies changes; returns the nodes whose hold changed.
-    fn take(&self, followed: Followed) -> Vec<NodeName> {
+    fn take(&self, followed: FollowEvent) -> Vec<NodeName> {
         let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
         match followed {
-            Followed::Snapshot { items, .. } => {
+            FollowEvent::Snapshot { items, .. } => {
                 entries.complete = true;
                 items.iter().filter_map(|item| entries.put(item)).collect()
             }
-            Followed::Changes(batch) => batch
+            FollowEvent::Changes(batch) => batch
                 .changes
                 .iter()
                 .filter_map(|change| match change {
@@ -138,7 +138,7 @@ impl Entries {
                 Some(node)
             }
             Err(error) => {
-                tracing::error!(error = %error, "a hold cannot be read and is left out");
+                tracing::error!(error = %error, "ignoring a node hold that cannot be read");
                 None
             }
         }

@@ -7,7 +7,7 @@
 //! (`hold_board`) and start nothing else in the meantime.
 
 use bunraku_model::{NodeName, RunId};
-use bunraku_store::{LeaseId, SharedStore, StoreError, Transaction};
+use bunraku_store::{LeaseId, SharedStore, StoreError, Transaction, settle};
 use serde::{Deserialize, Serialize};
 
 use super::log::LogWriter;
@@ -35,7 +35,7 @@ impl Orchestration {
         for node in nodes {
             if let Some(Hold { run }) = self.hold_of(node).await? {
                 return Err(ServiceError::conflict(
-                    format!("run {run} has `{node}` for itself"),
+                    format!("run {run} holds `{node}`"),
                     format!("wait for it with `bunraku run watch {run}`"),
                 ));
             }
@@ -46,22 +46,22 @@ impl Orchestration {
 
 /// Nodes that are held as long as this value lives, and then until the lease
 /// ends, unless they are released.
-pub(super) struct Held {
+pub(super) struct HeldNodes {
     store: SharedStore,
     lease: LeaseId,
     keeper: tokio::task::JoinHandle<()>,
 }
 
-impl Held {
+impl HeldNodes {
     /// Releases all of them.
     pub(super) async fn let_go(self) {
         if let Err(error) = self.store.lease_revoke(self.lease).await {
-            tracing::warn!(error = %error, "the holds of a run that is over run out by themselves");
+            tracing::warn!(error = %error, "cannot release the node holds of a finished run; they expire with their lease");
         }
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldNodes {
     fn drop(&mut self) {
         self.keeper.abort();
     }
@@ -76,10 +76,10 @@ async fn keep(store: SharedStore, lease: LeaseId, ttl: std::time::Duration) {
         match store.lease_keep_alive(lease).await {
             Ok(()) => {}
             Err(StoreError::LeaseNotFound(_)) => {
-                tracing::warn!("the nodes of a run are not held any more");
+                tracing::warn!("the nodes of a run are no longer held");
                 return;
             }
-            Err(error) => tracing::warn!(error = %error, "cannot keep nodes held"),
+            Err(error) => tracing::warn!(error = %error, "cannot renew the node holds"),
         }
     }
 }
@@ -91,10 +91,10 @@ impl Inner {
         run: RunId,
         nodes: &[NodeName],
         writer: &LogWriter,
-    ) -> Result<Held, ServiceError> {
+    ) -> Result<HeldNodes, ServiceError> {
         let ttl = self.options.hold_ttl;
         let lease = self.store.lease_grant(ttl).await?;
-        let held = Held {
+        let held = HeldNodes {
             store: self.store.clone(),
             lease,
             keeper: tokio::spawn(keep(self.store.clone(), lease, ttl)),
@@ -105,7 +105,7 @@ impl Inner {
                 chunk.iter().fold(writer.fenced(), |transaction, node| {
                     transaction.put_with_lease(keys::node_hold(node), hold.clone(), lease)
                 });
-            self.store.commit(transaction).await?;
+            settle(&*self.store, transaction).await?;
         }
         Ok(held)
     }
@@ -122,7 +122,7 @@ impl Inner {
                     .when_unchanged(&key, Some(&held.entry))
                     .delete(key);
                 // Refused: another run holds it by now.
-                self.store.commit(transaction).await?;
+                settle(&*self.store, transaction).await?;
             }
         }
         Ok(())

@@ -5,18 +5,18 @@ use std::sync::Arc;
 use bunraku_model::{FiringId, NodeName, RunId};
 use bunraku_plan::StepIndex;
 use bunraku_plan::run::{
-    Action, Entry, Event, Run, RunOutcome, RunPhase, RunRecord, StepState, Unfit,
+    Action, Event, Run, RunLogEntry, RunOutcome, RunPhase, RunRecord, StepState, UnavailableNode,
 };
-use bunraku_store::Compare;
+use bunraku_store::{Compare, settle};
 use bytes::Bytes;
 use futures::FutureExt;
 
 use super::Inner;
-use super::log::{self, Fenced, LogWriter};
-use super::perform::{Catalogs, Performed};
+use super::log::{self, LeadershipLost, LogWriter};
+use super::perform::{ActionOutcome, Catalogs};
 use super::sources::Sources;
 use bunraku_control::{ServiceError, document, keys};
-use bunraku_cues::triggers::Announced;
+use bunraku_cues::triggers::AnnouncedFiring;
 
 /// The most events stored together.
 const MOST_TOGETHER: usize = 200;
@@ -91,7 +91,7 @@ impl Leader<'_> {
             while !events.is_empty() {
                 events = match self.store_and_do(events).await? {
                     Ok(more) => more,
-                    Err(Fenced) => return Ok(false),
+                    Err(LeadershipLost) => return Ok(false),
                 };
             }
             if self.run.outcome().is_some() {
@@ -113,7 +113,7 @@ impl Leader<'_> {
             let reason = self.sources.board.standing(&planned.node).unfit();
             reason
                 .filter(|_| waits)
-                .map(|reason| Unfit { step, reason })
+                .map(|reason| UnavailableNode { step, reason })
         });
         Event::Begun {
             unfit: unfit.collect(),
@@ -124,11 +124,11 @@ impl Leader<'_> {
     pub(super) async fn store_and_do(
         &mut self,
         events: Vec<Event>,
-    ) -> Result<Result<Vec<Event>, Fenced>, ServiceError> {
+    ) -> Result<Result<Vec<Event>, LeadershipLost>, ServiceError> {
         let at = self.inner.clock.now();
-        let entries: Vec<Entry> = events
+        let entries: Vec<RunLogEntry> = events
             .into_iter()
-            .map(|event| Entry { at, event })
+            .map(|event| RunLogEntry { at, event })
             .collect();
         if let Err(fenced) = self.writer.append(&entries).await? {
             return Ok(Err(fenced));
@@ -167,9 +167,11 @@ impl Leader<'_> {
             .await?;
         for one in performed {
             match one {
-                Performed::Sent(node, id, step) => self.sources.answers.expect(node, id, step),
-                Performed::Impossible(step, reason) => events.push(Event::Refused { step, reason }),
-                Performed::Nothing => {}
+                ActionOutcome::Sent(node, id, step) => self.sources.answers.expect(node, id, step),
+                ActionOutcome::Impossible(step, reason) => {
+                    events.push(Event::Refused { step, reason })
+                }
+                ActionOutcome::Nothing => {}
             }
         }
         Ok(events)
@@ -208,15 +210,19 @@ impl Leader<'_> {
         if let Some(announced) = announced(&self.record, end.outcome, now) {
             transaction = announced.put_in(transaction);
         }
-        self.inner.store.commit(transaction).await?;
+        settle(&*self.inner.store, transaction).await?;
         let over = self.inner.store.get(&keys::run_end(id)).await?.is_some();
-        tracing::info!(run = %id, outcome = ?end.outcome, "a run is over");
+        tracing::info!(run = %id, outcome = ?end.outcome, "a run has ended");
         Ok(over)
     }
 }
 
 /// Returns the trigger that a run asks to fire on this outcome.
-fn announced(record: &RunRecord, outcome: RunOutcome, at: jiff::Timestamp) -> Option<Announced> {
+fn announced(
+    record: &RunRecord,
+    outcome: RunOutcome,
+    at: jiff::Timestamp,
+) -> Option<AnnouncedFiring> {
     let hook = record.hooks.of(outcome)?;
     let outcome = format!("{outcome:?}").to_lowercase();
     let reason = format!("run {} of {} {outcome}", record.id, record.by);
@@ -224,9 +230,9 @@ fn announced(record: &RunRecord, outcome: RunOutcome, at: jiff::Timestamp) -> Op
     let id = FiringId(record.id.0);
     let (trigger, hosts) = (hook.trigger.clone(), hook.hosts.clone());
     let by = format!("run {}", record.id);
-    Some(Announced {
+    Some(AnnouncedFiring {
         query: hook.query.clone(),
-        ..Announced::beginning(id, trigger, by, hosts, reason, at)
+        ..AnnouncedFiring::beginning(id, trigger, by, hosts, reason, at)
     })
 }
 

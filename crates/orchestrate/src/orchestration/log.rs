@@ -1,8 +1,8 @@
 //! A run's log: one key per batch of entries, written by the leader only.
 
 use bunraku_model::RunId;
-use bunraku_plan::run::{Entry, RunLog};
-use bunraku_store::{Compare, SharedStore, Store, StoreError, Transaction, TransactionOutcome};
+use bunraku_plan::run::{RunLog, RunLogEntry};
+use bunraku_store::{Compare, Settled, SharedStore, Store, StoreError, Transaction, settle};
 use bytes::Bytes;
 
 use bunraku_control::document;
@@ -23,7 +23,8 @@ pub(super) async fn read(
             continue;
         };
         if number >= after {
-            log.entries.extend(document::decode::<Vec<Entry>>(&entry)?);
+            log.entries
+                .extend(document::decode::<Vec<RunLogEntry>>(&entry)?);
             log.next = number + 1;
         }
     }
@@ -41,7 +42,7 @@ pub(super) struct LogWriter {
 
 /// The error if another server leads the run.
 #[derive(Debug)]
-pub(super) struct Fenced;
+pub(super) struct LeadershipLost;
 
 impl LogWriter {
     pub(super) fn new(store: SharedStore, run: RunId, fence: Bytes, next: u64) -> Self {
@@ -62,18 +63,18 @@ impl LogWriter {
     /// Stores a batch. When this returns successfully, the batch is durable.
     pub(super) async fn append(
         &mut self,
-        entries: &[Entry],
-    ) -> Result<Result<(), Fenced>, ServiceError> {
+        entries: &[RunLogEntry],
+    ) -> Result<Result<(), LeadershipLost>, ServiceError> {
         let key = keys::run_log(self.run, self.next);
         let value = document::encode(&entries);
         let transaction = self
             .fenced()
             .when(Compare::Absent(key.clone()))
             .put(key.clone(), value.clone());
-        let written = match self.store.commit(transaction).await {
-            Ok(TransactionOutcome::Committed(_)) => true,
+        let written = match settle(&*self.store, transaction).await {
+            Ok(Settled::Committed) => true,
             // Only this leader writes the key, so its content shows whether the write succeeded.
-            Ok(TransactionOutcome::Refused(_)) | Err(StoreError::OutcomeUnknown(_)) => {
+            Ok(Settled::Refused(_)) | Err(StoreError::OutcomeUnknown(_)) => {
                 let found = self.store.get(&key).await?;
                 found.is_some_and(|found| found.value == value)
             }
@@ -84,10 +85,11 @@ impl LogWriter {
             return Ok(Ok(()));
         }
         let leader = self.store.get(&keys::run_leader(self.run)).await?;
-        match leader.is_some_and(|leader| leader.value == self.fence) {
+        if leader.is_some_and(|leader| leader.value == self.fence) {
             // Unknown, and not written: the store was unavailable. The caller retries.
-            true => Err(StoreError::Unavailable("the log could not be written".into()).into()),
-            false => Ok(Err(Fenced)),
+            Err(StoreError::Unavailable("cannot write the run log".into()).into())
+        } else {
+            Ok(Err(LeadershipLost))
         }
     }
 }

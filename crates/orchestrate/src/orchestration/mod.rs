@@ -26,9 +26,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bunraku_model::{RunId, ServerId};
-use bunraku_plan::Plan;
+use bunraku_plan::RunPlan;
 use bunraku_plan::run::{NewRun, Run, RunDetail, RunEnd, RunLog, RunRecord, RunSummary, StepState};
-use bunraku_store::{Compare, SharedStore, Transaction, WatchStart};
+use bunraku_store::{Compare, SharedStore, Transaction, WatchStart, settle};
 use futures::StreamExt;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -84,7 +84,7 @@ struct Inner {
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Asked {
+struct StoredRunRequest {
     by: String,
 }
 
@@ -113,9 +113,7 @@ impl Orchestration {
     /// Accepts a run. Some server leads it from here on.
     pub async fn create(&self, new: NewRun, by: &str) -> Result<RunRecord, ServiceError> {
         if let Some(why) = new.plan.unsound() {
-            return Err(ServiceError::invalid(format!(
-                "the plan cannot be run: {why}"
-            )));
+            return Err(ServiceError::invalid(format!("cannot run the plan: {why}")));
         }
         self.check_due_and_hooks(&new)?;
         let done = match new.resumes {
@@ -154,7 +152,7 @@ impl Orchestration {
             .when(Compare::Absent(key.clone()))
             .put(key, document::encode(&record))
             .put(keys::open_run(record.id), place);
-        self.inner.store.commit(transaction).await?;
+        settle(&*self.inner.store, transaction).await?;
         self.forget_old_runs().await?;
         Ok(record)
     }
@@ -165,7 +163,7 @@ impl Orchestration {
             && latest <= new.due.not_before.unwrap_or(self.inner.clock.now())
         {
             return Err(ServiceError::invalid(format!(
-                "a run that must begin before {latest} could never begin"
+                "the latest start time {latest} is in the past"
             )));
         }
         let hooks = new.hooks.on_success.iter().chain(&new.hooks.on_failure);
@@ -188,18 +186,18 @@ impl Orchestration {
     async fn succeeded_in(
         &self,
         earlier: RunId,
-        plan: &Plan,
+        plan: &RunPlan,
     ) -> Result<Vec<bunraku_plan::StepIndex>, ServiceError> {
         let detail = self.show(earlier).await?;
         if detail.end.is_none() {
             return Err(ServiceError::conflict(
-                format!("run {earlier} is not over"),
+                format!("run {earlier} has not ended"),
                 format!("follow it with `bunraku run watch {earlier}`"),
             ));
         }
         if detail.record.plan != plan.id {
             return Err(ServiceError::conflict(
-                "the plan has changed since: what was done then is not what would be done now",
+                "the plan has changed since that run",
                 "start a new run with `bunraku run --site …`",
             ));
         }
@@ -212,12 +210,12 @@ impl Orchestration {
             .collect())
     }
 
-    async fn write_plan(&self, run: RunId, plan: &Plan) -> Result<(), ServiceError> {
+    async fn write_plan(&self, run: RunId, plan: &RunPlan) -> Result<(), ServiceError> {
         let text = document::encode(plan);
         for (number, start) in (0..).zip((0..text.len()).step_by(PLAN_CHUNK)) {
             let chunk = text.slice(start..text.len().min(start + PLAN_CHUNK));
             let transaction = Transaction::new().put(keys::run_plan(run, number), chunk);
-            self.inner.store.commit(transaction).await?;
+            settle(&*self.inner.store, transaction).await?;
         }
         Ok(())
     }
@@ -252,7 +250,7 @@ impl Orchestration {
             [id] => Ok(*id),
             [] => Err(no_such_run(prefix)),
             _ => Err(ServiceError::invalid(format!(
-                "`{prefix}` stands for {} runs",
+                "`{prefix}` matches {} runs",
                 ids.len()
             ))),
         }
@@ -319,16 +317,16 @@ impl Orchestration {
         self.record(run).await?;
         if self.end_of(run).await?.is_some() {
             return Err(ServiceError::conflict(
-                format!("run {run} is over"),
-                format!("see how it went with `bunraku run show {run}`"),
+                format!("run {run} has ended"),
+                format!("see its result with `bunraku run show {run}`"),
             ));
         }
         let key = keys::run_request(run, what);
-        let asked = Asked { by: by.to_owned() };
+        let asked = StoredRunRequest { by: by.to_owned() };
         let transaction = Transaction::new()
             .when(Compare::Absent(key.clone()))
             .put(key, document::encode(&asked));
-        self.inner.store.commit(transaction).await?;
+        settle(&*self.inner.store, transaction).await?;
         Ok(())
     }
 
@@ -358,14 +356,14 @@ impl Orchestration {
                 .delete_prefix(keys::run_plan_prefix(*run))
                 .delete_prefix(keys::run_log_prefix(*run))
                 .delete_prefix(keys::run_requests(*run));
-            self.inner.store.commit(transaction).await?;
+            settle(&*self.inner.store, transaction).await?;
         }
         Ok(())
     }
 }
 
 impl Inner {
-    async fn plan(&self, run: RunId) -> Result<Plan, ServiceError> {
+    async fn plan(&self, run: RunId) -> Result<RunPlan, ServiceError> {
         let chunks = document::read_all(&*self.store, &keys::run_plan_prefix(run)).await?;
         let text: Vec<u8> = chunks
             .iter()

@@ -7,8 +7,8 @@ use std::collections::HashMap;
 
 use bunraku_model::{CatalogId, CommandId, EnvironmentName, NodeName, NodeRunId};
 use bunraku_plan::StepIndex;
-use bunraku_plan::run::{Action, Run, RunRecord, Subject};
-use bunraku_store::{Compare, StoreError, TransactionOutcome};
+use bunraku_plan::run::{Action, OrderedRunSubject, Run, RunRecord};
+use bunraku_store::{Compare, Swap, compare_and_swap};
 use bunraku_wire::api::{Cause, Command, Envelope, RunMode, RunRequest, RunSubject};
 use futures::StreamExt;
 use jiff::{SignedDuration, Timestamp};
@@ -20,15 +20,12 @@ use bunraku_control::{ServiceError, document, keys};
 
 /// The number of commands written to the store concurrently.
 const AT_ONCE: usize = 64;
-/// The number of attempts for a write whose outcome is unknown.
-const ATTEMPTS: u32 = 5;
-const RETRY: std::time::Duration = std::time::Duration::from_millis(200);
 
 /// A release's catalog for each node.
 pub(super) type Catalogs = HashMap<NodeName, CatalogId>;
 
 /// The outcome of an action.
-pub(super) enum Performed {
+pub(super) enum ActionOutcome {
     /// The node gets it, with this command.
     Sent(NodeName, CommandId, StepIndex),
     /// The node cannot get it.
@@ -44,7 +41,7 @@ impl Inner {
         catalogs: &Catalogs,
         writer: &LogWriter,
         actions: Vec<Action>,
-    ) -> Result<Vec<Performed>, ServiceError> {
+    ) -> Result<Vec<ActionOutcome>, ServiceError> {
         let performing = actions
             .into_iter()
             .map(|action| self.perform_one(record, run, catalogs, writer, action));
@@ -62,7 +59,7 @@ impl Inner {
         catalogs: &Catalogs,
         writer: &LogWriter,
         action: Action,
-    ) -> Result<Performed, ServiceError> {
+    ) -> Result<ActionOutcome, ServiceError> {
         let now = self.clock.now();
         match action {
             Action::Start { step, node_run } => {
@@ -70,15 +67,16 @@ impl Inner {
                 let node = planned.node.clone();
                 let subject = match subject(record, catalogs, &node) {
                     Ok(subject) => subject,
-                    Err(reason) => return Ok(Performed::Impossible(step, reason)),
+                    Err(reason) => return Ok(ActionOutcome::Impossible(step, reason)),
                 };
                 let expires = later(now, record.options.start_timeout_seconds);
                 let request = RunRequest {
                     id: node_run,
                     causes: vec![Cause::Run { run: record.id }],
-                    mode: Some(match record.options.noop {
-                        true => RunMode::Noop,
-                        false => RunMode::Enforce,
+                    mode: Some(if record.options.noop {
+                        RunMode::Noop
+                    } else {
+                        RunMode::Enforce
                     }),
                     subject,
                     tags: planned.tags.clone(),
@@ -89,12 +87,13 @@ impl Inner {
                 let id = CommandId(node_run.0);
                 let command = Command::Run(Box::new(request));
                 let envelope = envelope(record, id, command, now, expires);
-                match self.send(writer, &node, envelope).await? {
-                    true => Ok(Performed::Sent(node, id, step)),
-                    false => Ok(Performed::Impossible(
+                if self.send(writer, &node, envelope).await? {
+                    Ok(ActionOutcome::Sent(node, id, step))
+                } else {
+                    Ok(ActionOutcome::Impossible(
                         step,
-                        "no such node ever joined".to_owned(),
-                    )),
+                        "no node with this name has joined".to_owned(),
+                    ))
                 }
             }
             Action::Cancel {
@@ -110,14 +109,14 @@ impl Inner {
                 let expires = later(now, 24 * 3_600);
                 let envelope = envelope(record, cancel_id(node_run), command, now, expires);
                 self.send(writer, &node, envelope).await?;
-                Ok(Performed::Nothing)
+                Ok(ActionOutcome::Nothing)
             }
         }
     }
 
     /// Returns the catalogs of the run's release, if it has one.
     pub(super) async fn catalogs_of(&self, record: &RunRecord) -> Result<Catalogs, ServiceError> {
-        let Subject::Release { release } = record.subject else {
+        let OrderedRunSubject::Release { release } = record.subject else {
             return Ok(Catalogs::new());
         };
         let environment = EnvironmentName::new(record.environment.clone())
@@ -139,37 +138,33 @@ impl Inner {
         let pending = keys::command_pending(node, envelope.id);
         let result = keys::command_result(node, envelope.id);
         let node_record = keys::node_record(node);
-        let transaction = writer
-            .fenced()
-            .when(Compare::Exists(node_record.clone()))
-            .when(Compare::Absent(pending.clone()))
-            .when(Compare::Absent(result))
-            .read_on_failure(node_record)
-            .put(pending, document::encode(&envelope));
-        for _ in 0..ATTEMPTS {
-            match self.store.commit(transaction.clone()).await {
-                Ok(TransactionOutcome::Committed(_)) => return Ok(true),
-                // Already stored, or fenced: in both cases nothing is left to do here.
-                Ok(TransactionOutcome::Refused(reads)) => {
-                    return Ok(reads.into_iter().next().flatten().is_some());
-                }
-                // Write again: an existing command is not written twice, and the run would wait in
-                // vain for a missing one.
-                Err(StoreError::OutcomeUnknown(_)) => tokio::time::sleep(RETRY).await,
-                Err(error) => return Err(error.into()),
+        let (pending, result, node_record) = (&pending, &result, &node_record);
+        let envelope = &document::encode(&envelope);
+        compare_and_swap(&*self.store, |refused| async move {
+            // Refused: already stored, or fenced. In both cases nothing is left to do here.
+            if let Some(record) = refused.first() {
+                return Ok(Swap::Done(record.is_some()));
             }
-        }
-        Err(StoreError::Unavailable("a command could not be written".into()).into())
+            let transaction = writer
+                .fenced()
+                .when(Compare::Exists(node_record.clone()))
+                .when(Compare::Absent(pending.clone()))
+                .when(Compare::Absent(result.clone()))
+                .read_on_failure(node_record)
+                .put(pending, envelope.clone());
+            Ok(Swap::Write(transaction, true))
+        })
+        .await
     }
 }
 
 fn subject(record: &RunRecord, catalogs: &Catalogs, node: &NodeName) -> Result<RunSubject, String> {
     match &record.subject {
-        Subject::Released => Ok(RunSubject::Released),
-        Subject::Configured { environment } => Ok(RunSubject::Configured {
+        OrderedRunSubject::Released => Ok(RunSubject::Released),
+        OrderedRunSubject::Configured { environment } => Ok(RunSubject::Configured {
             environment: environment.clone(),
         }),
-        Subject::Release { release } => match catalogs.get(node) {
+        OrderedRunSubject::Release { release } => match catalogs.get(node) {
             Some(catalog) => Ok(RunSubject::Catalog {
                 release: *release,
                 catalog: *catalog,

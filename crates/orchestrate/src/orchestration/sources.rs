@@ -5,19 +5,19 @@ use std::collections::HashMap;
 use bunraku_model::{NodeName, NodeRunId, RunId};
 use bunraku_plan::StepIndex;
 use bunraku_plan::run::{Ending, Event, Run, StepState};
-use bunraku_store::{Follow, Followed};
+use bunraku_store::{Follow, FollowEvent};
 use bunraku_wire::api::RunEnding;
 
 use super::answers::Answers;
-use super::board::Board;
-use super::{Asked, Inner};
+use super::board::NodeBoard;
+use super::{Inner, StoredRunRequest};
 use bunraku_control::keys::RunRequestKind;
 use bunraku_control::reports::{NodeRunNews, ReportSubscription};
 use bunraku_control::{ServiceError, document, keys};
 
 /// The sources of a leader's events.
 pub(super) struct Sources {
-    pub(super) board: Board,
+    pub(super) board: NodeBoard,
     pub(super) answers: Answers,
     pub(super) reports: ReportSubscription,
     requests: Follow,
@@ -30,7 +30,7 @@ impl Sources {
     pub(super) async fn open(inner: &Inner, run: &Run) -> Result<Self, ServiceError> {
         let nodes: Vec<NodeName> = run.plan().nodes().into_keys().cloned().collect();
         let mut sources = Self {
-            board: Board::open(inner.store.clone(), nodes).await?,
+            board: NodeBoard::open(inner.store.clone(), nodes).await?,
             answers: Answers::new(inner.store.clone()),
             reports: inner.reports.subscribe([]),
             requests: Follow::new(inner.store.clone(), keys::run_requests(run.id())),
@@ -86,10 +86,10 @@ impl Sources {
     }
 
     /// Returns the requests of operators; those already in the log change nothing.
-    fn asked(&self, followed: Followed) -> Result<Vec<Event>, ServiceError> {
+    fn asked(&self, followed: FollowEvent) -> Result<Vec<Event>, ServiceError> {
         let mut events = Vec::new();
         for item in &followed.into_puts() {
-            let Asked { by } = document::decode(item)?;
+            let StoredRunRequest { by } = document::decode(item)?;
             if item.key == keys::run_request(self.run, RunRequestKind::Cancel) {
                 events.push(Event::CancelRequested { by });
             } else if item.key == keys::run_request(self.run, RunRequestKind::Stop) {

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use bunraku_model::{Administration, Connection, NodeName, NodeRunId};
-use bunraku_plan::run::{Due, RunHooks, RunOptions, RunOutcome, Subject};
+use bunraku_plan::run::{OrderedRunSubject, RunHooks, RunOptions, RunOutcome, RunStart};
 use bunraku_plan::{Inventory, PlanOptions, site_file};
 use bunraku_store::blobs::{BlobOptions, DirectoryBlobs, SharedBlobs};
-use bunraku_store::testing::{Cut, CutStore};
+use bunraku_store::testing::{CutPoint, CutStore};
 use bunraku_store::{Change, EmbeddedOptions, EmbeddedStore};
 use bunraku_wire::api::{
     Command, CommandOutcome, CommandResult, Envelope, ReportBatch, ReportEvent, RunEnding,
@@ -171,8 +171,8 @@ fn new_run() -> NewRun {
     NewRun {
         plan: bunraku_plan::plan_site(&site, &PlanOptions::default()).expect("a plan"),
         options: RunOptions::default(),
-        subject: Subject::Released,
-        due: Due::default(),
+        subject: OrderedRunSubject::Released,
+        due: RunStart::default(),
         hooks: RunHooks::default(),
         reason: None,
         site: None,
@@ -197,7 +197,7 @@ async fn over(server: &Orchestration, run: RunId) -> RunEnd {
 }
 
 /// Executes a run with a fault at one write. Returns false if the run had fewer writes.
-async fn through(at: u64, cut: Cut) -> bool {
+async fn through(at: u64, cut: CutPoint) -> bool {
     let world = World::new().await;
     let agents = world.agents().await;
     let living = world.server(world.store.clone()).await;
@@ -208,7 +208,7 @@ async fn through(at: u64, cut: Cut) -> bool {
     let (leading, until) = (first.clone(), stop.clone());
     let leading = tokio::spawn(async move { leading.run(until).await });
     let mut second = None;
-    if let Cut::Before | Cut::After = cut {
+    if let CutPoint::Before | CutPoint::After = cut {
         eventually(async || {
             faulty.is_cut() || living.end_of(run).await.expect("readable").is_some()
         })
@@ -224,7 +224,7 @@ async fn through(at: u64, cut: Cut) -> bool {
     assert_eq!(end.outcome, RunOutcome::Succeeded, "{at} {cut:?}");
     for node in NODES.map(name) {
         let hold = living.hold_of(&node).await.expect("readable");
-        assert_eq!(hold, None, "{at} {cut:?}: a run that is over has nothing");
+        assert_eq!(hold, None, "{at} {cut:?}: a run that has ended has nothing");
     }
     let ran = world.ran.lock().expect("not poisoned").clone();
     let mut times: BTreeMap<NodeName, usize> = BTreeMap::new();
@@ -247,7 +247,7 @@ async fn through(at: u64, cut: Cut) -> bool {
 }
 
 /// Tests every write of a run, one after the other, with this fault.
-async fn every_write(cut: Cut) {
+async fn every_write(cut: CutPoint) {
     let mut at = 0;
     loop {
         let some = (at..at + 6).map(|at| through(at, cut));
@@ -263,18 +263,18 @@ async fn every_write(cut: Cut) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_killed_before_any_of_its_writes_is_followed_by_another() {
-    every_write(Cut::Before).await;
+    every_write(CutPoint::Before).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_killed_after_any_of_its_writes_is_followed_by_another() {
-    every_write(Cut::After).await;
+    every_write(CutPoint::After).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_write_of_which_nobody_knows_whether_it_was_done_changes_nothing() {
-    every_write(Cut::Unsure { done: false }).await;
-    every_write(Cut::Unsure { done: true }).await;
+async fn a_write_with_an_unknown_outcome_changes_nothing() {
+    every_write(CutPoint::Unsure { done: false }).await;
+    every_write(CutPoint::Unsure { done: true }).await;
 }
 
 #[tokio::test]
@@ -308,7 +308,7 @@ async fn nodes_are_held_through_the_death_of_a_leader_and_let_go_at_the_end() {
         world.store.commit(again).await.expect("written");
     }
     assert_eq!(over(&living, run).await.outcome, RunOutcome::Succeeded);
-    assert_eq!(held().await, None, "a run that is over has nothing");
+    assert_eq!(held().await, None, "a run that has ended has nothing");
     stop.cancel();
     next.await.expect("it ends");
     agents.abort();

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bunraku_model::{NodeName, RunId};
 use bunraku_plan::run::Event;
-use bunraku_store::{Compare, Follow, Revision};
+use bunraku_store::{Compare, Follow, Revision, settle};
 use jiff::Timestamp;
 
 use super::Inner;
@@ -95,7 +95,7 @@ impl Leader<'_> {
             .when(Compare::Value(key.clone(), SCHEDULED.into()))
             .put(key, "");
         // Refused: an earlier leader has already set its place.
-        self.inner.store.commit(transaction).await?;
+        settle(&*self.inner.store, transaction).await?;
         Ok(true)
     }
 
@@ -168,7 +168,7 @@ impl Leader<'_> {
     fn expired(&self) -> Option<Event> {
         let latest = self.record.due.start_before?;
         (latest <= self.inner.clock.now()).then(|| Event::Expired {
-            reason: format!("it could not begin before {latest}"),
+            reason: format!("it could not start before {latest}"),
         })
     }
 

@@ -1,11 +1,11 @@
 //! Cycles: components that need each other, and nodes that wait for each other.
 
 use super::graph::Graph;
-use super::units::{Need, Units};
-use crate::problem::Problem;
+use super::units::{UnitDependency, Units};
+use crate::problem::SiteProblem;
 
 /// Finds a cycle of components, which can never run.
-pub(super) fn between_components(units: &Units) -> Option<Problem> {
+pub(super) fn between_components(units: &Units) -> Option<SiteProblem> {
     let graph = Graph::new(
         units
             .needs
@@ -14,18 +14,18 @@ pub(super) fn between_components(units: &Units) -> Option<Problem> {
             .collect(),
     );
     let cycle = graph.cycle()?;
-    let mut problem = Problem::new("components need each other in a circle");
+    let mut problem = SiteProblem::new("dependency cycle of components");
     for (one, next) in round(&cycle) {
         let unit = &units.list[one];
         let what = needed(units, one, next).map_or_else(String::new, |need| said(units, need));
         problem = problem.detail(format!("{} on {} {what}", unit.component, unit.node));
     }
-    Some(problem.hint("no order satisfies this: one of these needs has to go"))
+    Some(problem.hint("remove one of these dependencies"))
 }
 
 /// Finds a cycle of nodes. Nodes may wait for each other in a cycle even if their components
 /// do not.
-pub(super) fn between_nodes(units: &Units, groups: &[(usize, u32)]) -> Option<Problem> {
+pub(super) fn between_nodes(units: &Units, groups: &[(usize, u32)]) -> Option<SiteProblem> {
     let count = groups.iter().map(|(node, _)| node + 1).max().unwrap_or(0);
     let mut before = vec![std::collections::BTreeSet::new(); count];
     for (unit, needs) in units.needs.iter().enumerate() {
@@ -44,8 +44,7 @@ pub(super) fn between_nodes(units: &Units, groups: &[(usize, u32)]) -> Option<Pr
             .collect(),
     );
     let cycle = graph.cycle()?;
-    let mut problem =
-        Problem::new("nodes wait for each other in a circle, although their components do not");
+    let mut problem = SiteProblem::new("dependency cycle of nodes (but not of their components)");
     for (one, next) in round(&cycle) {
         let edge = units.needs.iter().enumerate().find_map(|(unit, needs)| {
             let need = needs.iter().find(|need| groups[need.from].0 == next)?;
@@ -63,7 +62,7 @@ pub(super) fn between_nodes(units: &Units, groups: &[(usize, u32)]) -> Option<Pr
     }
     Some(
         problem.hint(
-            "`--passes` runs such nodes more than once, each time only the components concerned",
+            "pass `--passes` to run such nodes more than once, with a part of their components each time",
         ),
     )
 }
@@ -74,14 +73,14 @@ fn round(cycle: &[usize]) -> impl Iterator<Item = (usize, usize)> + '_ {
     cycle.iter().copied().zip(next.copied())
 }
 
-fn needed(units: &Units, one: usize, from: usize) -> Option<&Need> {
+fn needed(units: &Units, one: usize, from: usize) -> Option<&UnitDependency> {
     units.needs[one].iter().find(|need| need.from == from)
 }
 
-fn said(units: &Units, need: &Need) -> String {
+fn said(units: &Units, need: &UnitDependency) -> String {
     let from = &units.list[need.from].component;
     match &need.capability {
-        Some(capability) => format!("needs {capability} of {from}"),
+        Some(capability) => format!("needs {capability} from {from}"),
         None => format!("comes after {from}"),
     }
 }

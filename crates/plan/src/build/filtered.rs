@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::near::near;
-use super::units::{Need, Units};
+use super::units::{UnitDependency, Units};
 use crate::filter::Filter;
-use crate::problem::{PlanError, Problem};
+use crate::problem::{PlanError, SiteProblem};
 use crate::site::Site;
 
 pub(super) fn kept(
@@ -24,7 +24,7 @@ pub(super) fn kept(
         .map(|unit| filter.keeps(&site.applications[unit.application].name, &unit.node))
         .collect();
     if !keep.contains(&true) {
-        return Err(Problem::new("the filter leaves nothing to run").into());
+        return Err(SiteProblem::new("the filter matches nothing").into());
     }
     warn_of_parts(&units, site, &keep, warnings);
     Ok(contracted(&units, &keep))
@@ -35,7 +35,7 @@ fn refuse_unknown(units: &Units, site: &Site, filter: &Filter) -> Result<(), Pla
     for wanted in &filter.instances {
         let names = || site.applications.iter().map(|one| one.name.as_str());
         if !names().any(|name| name == wanted) {
-            let problem = Problem::new(format!("there is no application `{wanted}`"));
+            let problem = SiteProblem::new(format!("no application `{wanted}`"));
             problems.push(match near(wanted, names()) {
                 Some(hint) => problem.hint(hint),
                 None => problem,
@@ -45,7 +45,7 @@ fn refuse_unknown(units: &Units, site: &Site, filter: &Filter) -> Result<(), Pla
     for pattern in &filter.nodes {
         let names = || units.list.iter().map(|unit| unit.node.as_str());
         if !names().any(|name| pattern.matches(name)) {
-            let problem = Problem::new(format!(
+            let problem = SiteProblem::new(format!(
                 "no node of the site matches `{}`",
                 pattern.as_str()
             ));
@@ -55,9 +55,10 @@ fn refuse_unknown(units: &Units, site: &Site, filter: &Filter) -> Result<(), Pla
             });
         }
     }
-    match problems.is_empty() {
-        true => Ok(()),
-        false => Err(PlanError(problems)),
+    if problems.is_empty() {
+        Ok(())
+    } else {
+        Err(PlanError(problems))
     }
 }
 
@@ -66,11 +67,10 @@ fn warn_of_parts(units: &Units, site: &Site, keep: &[bool], warnings: &mut Vec<S
     let mut missing: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     let mut present = std::collections::BTreeSet::new();
     for (at, unit) in units.list.iter().enumerate() {
-        match keep[at] {
-            true => {
-                present.insert(unit.application);
-            }
-            false => missing.entry(unit.application).or_default().push(at),
+        if keep[at] {
+            present.insert(unit.application);
+        } else {
+            missing.entry(unit.application).or_default().push(at)
         }
     }
     for (application, missing) in missing {
@@ -87,7 +87,7 @@ fn warn_of_parts(units: &Units, site: &Site, keep: &[bool], warnings: &mut Vec<S
         }
         let name = &site.applications[application].name;
         warnings.push(format!(
-            "only a part of {name} is planned; left out: {}",
+            "{name} is only partly planned; not included: {}",
             named.join(", ")
         ));
     }
@@ -106,19 +106,19 @@ fn contracted(units: &Units, keep: &[bool]) -> Units {
     let needs = (0..units.list.len())
         .filter(|at| keep[*at])
         .map(|at| {
-            let mut found: Vec<Need> = Vec::new();
+            let mut found: Vec<UnitDependency> = Vec::new();
             let mut seen = std::collections::HashSet::new();
-            let mut waiting: Vec<Need> = units.needs[at].clone();
+            let mut waiting: Vec<UnitDependency> = units.needs[at].clone();
             while let Some(need) = waiting.pop() {
                 if keep[need.from] {
-                    found.push(Need {
+                    found.push(UnitDependency {
                         from: place[need.from],
                         ..need
                     });
                 } else if seen.insert(need.from) {
                     let mut through = need.through.clone();
                     through.push(units.list[need.from].component.clone());
-                    waiting.extend(units.needs[need.from].iter().map(|next| Need {
+                    waiting.extend(units.needs[need.from].iter().map(|next| UnitDependency {
                         from: next.from,
                         capability: None,
                         through: through.clone(),

@@ -14,7 +14,7 @@ use crate::filter::Filter;
 use crate::problem::PlanError;
 use crate::site::Site;
 use bunraku_wire::api::ordered_runs::{
-    Plan, PlanId, PlannedComponent, Reason, Step, StepIndex, Wait,
+    DependencyReason, PlanId, PlanStep, PlannedComponent, RunPlan, StepDependency, StepIndex,
 };
 use graph::Graph;
 use units::{Unit, Units};
@@ -28,7 +28,7 @@ pub struct PlanOptions {
 }
 
 /// Plans a site.
-pub fn plan_site(site: &Site, options: &PlanOptions) -> Result<Plan, PlanError> {
+pub fn plan_site(site: &Site, options: &PlanOptions) -> Result<RunPlan, PlanError> {
     let mut whole = units::read(site)?;
     let mut warnings = site.notes.clone();
     outputs::add(site, &mut whole, &mut warnings);
@@ -51,7 +51,7 @@ fn assigned(units: &Units, options: &PlanOptions) -> Result<Vec<(usize, u32)>, P
     }
 }
 
-fn planned(site: &Site, units: &Units, groups: &[(usize, u32)], warnings: Vec<String>) -> Plan {
+fn planned(site: &Site, units: &Units, groups: &[(usize, u32)], warnings: Vec<String>) -> RunPlan {
     let mut members: BTreeMap<(usize, u32), Vec<usize>> = BTreeMap::new();
     for (unit, group) in groups.iter().enumerate() {
         members.entry(*group).or_default().push(unit);
@@ -80,24 +80,25 @@ fn planned(site: &Site, units: &Units, groups: &[(usize, u32)], warnings: Vec<St
         .filter(|(_, pass)| *pass > 1)
         .map(|(node, _)| *node)
         .collect();
-    let steps: Vec<Step> = order
+    let steps: Vec<PlanStep> = order
         .iter()
-        .map(|step| Step {
+        .map(|step| PlanStep {
             node: first(*step).node.clone(),
             pass: pass(*step),
             group: levels[*step],
             components: components(site, units, &members[*step]),
             waits_for: waited(units, &members, &place, &waits[*step]),
-            tags: match in_passes.contains(&groups[members[*step][0]].0) {
-                true => tags(units, &members[*step]),
-                false => Vec::new(),
+            tags: if in_passes.contains(&groups[members[*step][0]].0) {
+                tags(units, &members[*step])
+            } else {
+                Vec::new()
             },
         })
         .collect();
     finished(site, units, steps, warnings)
 }
 
-fn finished(site: &Site, units: &Units, steps: Vec<Step>, warnings: Vec<String>) -> Plan {
+fn finished(site: &Site, units: &Units, steps: Vec<PlanStep>, warnings: Vec<String>) -> RunPlan {
     let mut groups: Vec<Vec<_>> = Vec::new();
     for step in &steps {
         let at = step.group as usize;
@@ -111,7 +112,7 @@ fn finished(site: &Site, units: &Units, steps: Vec<Step>, warnings: Vec<String>)
         .collect();
     applications.sort();
     applications.dedup();
-    let mut plan = Plan {
+    let mut plan = RunPlan {
         id: PlanId(bunraku_model::ContentId::of(b"")),
         environment: site.environment.clone(),
         code_id: site.code_id.clone(),
@@ -125,14 +126,14 @@ fn finished(site: &Site, units: &Units, steps: Vec<Step>, warnings: Vec<String>)
 }
 
 /// For each step, the steps that it waits for, each with the edges between units.
-type Waits = BTreeMap<usize, Vec<(usize, usize)>>;
+type StepWaits = BTreeMap<usize, Vec<(usize, usize)>>;
 
 fn waits(
     units: &Units,
     groups: &[(usize, u32)],
     number: &BTreeMap<(usize, u32), usize>,
-) -> Vec<Waits> {
-    let mut waits: Vec<Waits> = vec![Waits::new(); number.len()];
+) -> Vec<StepWaits> {
+    let mut waits: Vec<StepWaits> = vec![StepWaits::new(); number.len()];
     for (unit, needs) in units.needs.iter().enumerate() {
         let step = number[&groups[unit]];
         for (at, need) in needs.iter().enumerate() {
@@ -151,17 +152,22 @@ fn waits(
     waits
 }
 
-fn waited(units: &Units, members: &[Vec<usize>], place: &[u32], waits: &Waits) -> Vec<Wait> {
-    let mut waited: Vec<Wait> = waits
+fn waited(
+    units: &Units,
+    members: &[Vec<usize>],
+    place: &[u32],
+    waits: &StepWaits,
+) -> Vec<StepDependency> {
+    let mut waited: Vec<StepDependency> = waits
         .iter()
         .map(|(from, edges)| {
-            let mut reasons: Vec<Reason> = edges
+            let mut reasons: Vec<DependencyReason> = edges
                 .iter()
                 .map(|(unit, at)| reason(units, *unit, *at))
                 .collect();
             reasons.sort();
             reasons.dedup();
-            Wait {
+            StepDependency {
                 node: units.list[members[*from][0]].node.clone(),
                 step: StepIndex(place[*from]),
                 reasons,
@@ -172,9 +178,9 @@ fn waited(units: &Units, members: &[Vec<usize>], place: &[u32], waits: &Waits) -
     waited
 }
 
-fn reason(units: &Units, unit: usize, at: usize) -> Reason {
+fn reason(units: &Units, unit: usize, at: usize) -> DependencyReason {
     let need = &units.needs[unit][at];
-    Reason {
+    DependencyReason {
         component: units.list[unit].component.clone(),
         needs: need.capability.clone(),
         from: units.list[need.from].component.clone(),

@@ -1,6 +1,6 @@
 //! Dependencies from catalogs: a node reads an output of another.
 
-use super::units::{Need, Units};
+use super::units::{UnitDependency, Units};
 use crate::site::Site;
 
 /// Makes every component on the reader wait for every component on the source, because it is
@@ -19,12 +19,12 @@ pub(super) fn add(site: &Site, units: &mut Units, warnings: &mut Vec<String>) {
         }
         if sources.is_empty() {
             warnings.push(format!(
-                "{} reads the output `{}` of {}, which is not in this plan: what it gave last counts",
+                "{} reads the output `{}` of {}, which is not in this plan: the last registered value is used",
                 read.reader, read.name, read.source
             ));
         }
         for reader in readers {
-            units.needs[reader].extend(sources.iter().map(|from| Need {
+            units.needs[reader].extend(sources.iter().map(|from| UnitDependency {
                 from: *from,
                 capability: Some(format!("output `{}`", read.name)),
                 through: Vec::new(),

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use bunraku_model::NodeName;
 
 use super::near::near;
-use crate::problem::{PlanError, Problem};
-use crate::site::{Component, Named, Site};
+use crate::problem::{PlanError, SiteProblem};
+use crate::site::{Component, LocatedName, Site};
 
 /// One component on one node.
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ pub(super) struct Unit {
 
 /// The reason why a unit waits for another.
 #[derive(Clone, Debug)]
-pub(super) struct Need {
+pub(super) struct UnitDependency {
     pub(super) from: usize,
     pub(super) capability: Option<String>,
     /// The removed components in between.
@@ -33,7 +33,7 @@ pub(super) struct Need {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Units {
     pub(super) list: Vec<Unit>,
-    pub(super) needs: Vec<Vec<Need>>,
+    pub(super) needs: Vec<Vec<UnitDependency>>,
 }
 
 impl Units {
@@ -48,10 +48,10 @@ impl Units {
 }
 
 /// A component with its position in the site.
-type Located<'s> = (usize, &'s Component);
+type LocatedComponent<'s> = (usize, &'s Component);
 
 pub(super) fn read(site: &Site) -> Result<Units, PlanError> {
-    let components: Vec<Located<'_>> = site
+    let components: Vec<LocatedComponent<'_>> = site
         .applications
         .iter()
         .enumerate()
@@ -74,7 +74,7 @@ pub(super) fn read(site: &Site) -> Result<Units, PlanError> {
         of_component.push((first..units.list.len()).collect());
     }
     if components.is_empty() {
-        problems.push(Problem::new("the site declares no component"));
+        problems.push(SiteProblem::new("the site declares no components"));
     }
     let producers = producers(&components, &mut problems);
     let by_name = by_name(&components, &mut problems);
@@ -102,7 +102,7 @@ pub(super) fn read(site: &Site) -> Result<Units, PlanError> {
         // A component's own capabilities exist by the time it runs.
         for (from, capability) in found.into_iter().filter(|(from, _)| *from != at) {
             for unit in &of_component[at] {
-                units.needs[*unit].extend(of_component[from].iter().map(|from| Need {
+                units.needs[*unit].extend(of_component[from].iter().map(|from| UnitDependency {
                     from: *from,
                     capability: capability.map(str::to_owned),
                     through: Vec::new(),
@@ -110,13 +110,14 @@ pub(super) fn read(site: &Site) -> Result<Units, PlanError> {
             }
         }
     }
-    match problems.is_empty() {
-        true => Ok(units),
-        false => Err(PlanError(problems)),
+    if problems.is_empty() {
+        Ok(units)
+    } else {
+        Err(PlanError(problems))
     }
 }
 
-fn names(list: &[Named]) -> Vec<String> {
+fn names(list: &[LocatedName]) -> Vec<String> {
     let mut names: Vec<String> = list.iter().map(|one| one.name.clone()).collect();
     names.sort();
     names.dedup();
@@ -124,20 +125,21 @@ fn names(list: &[Named]) -> Vec<String> {
 }
 
 /// Returns the nodes of a component: exactly one, unless it runs on several.
-fn placed(component: &Component, problems: &mut Vec<Problem>) -> Vec<NodeName> {
-    let mut nodes: BTreeMap<NodeName, &Named> = BTreeMap::new();
+fn placed(component: &Component, problems: &mut Vec<SiteProblem>) -> Vec<NodeName> {
+    let mut nodes: BTreeMap<NodeName, &LocatedName> = BTreeMap::new();
     for node in &component.nodes {
         match NodeName::new(node.name.clone()) {
             Ok(name) => {
                 nodes.entry(name).or_insert(node);
             }
             Err(error) => problems.push(
-                Problem::new(format!("`{}`: {error}", component.name)).at(node.place.as_ref(), ""),
+                SiteProblem::new(format!("`{}`: {error}", component.name))
+                    .at(node.place.as_ref(), ""),
             ),
         }
     }
     if component.nodes.is_empty() {
-        let problem = Problem::new(format!("`{}` is mapped to no node", component.name));
+        let problem = SiteProblem::new(format!("`{}` is not mapped to a node", component.name));
         problems.push(
             problem
                 .at(component.place.as_ref(), "declared here")
@@ -153,7 +155,7 @@ fn placed(component: &Component, problems: &mut Vec<Problem>) -> Vec<NodeName> {
             list.join(", ")
         );
         problems.push(
-            Problem::new(message)
+            SiteProblem::new(message)
                 .at(component.place.as_ref(), "declared here")
                 .hint("a component runs on one node: declare one component for each"),
         );
@@ -163,8 +165,8 @@ fn placed(component: &Component, problems: &mut Vec<Problem>) -> Vec<NodeName> {
 
 /// Returns the component that produces each capability.
 fn producers<'s>(
-    components: &[Located<'s>],
-    problems: &mut Vec<Problem>,
+    components: &[LocatedComponent<'s>],
+    problems: &mut Vec<SiteProblem>,
 ) -> BTreeMap<&'s str, usize> {
     let mut producers: BTreeMap<&str, usize> = BTreeMap::new();
     for (at, (_, component)) in components.iter().enumerate() {
@@ -182,9 +184,9 @@ fn producers<'s>(
                         capability.name, other.name, component.name
                     );
                     problems.push(
-                        Problem::new(message)
-                            .at(capability.place.as_ref(), "second time")
-                            .at(said, "first time"),
+                        SiteProblem::new(message)
+                            .at(capability.place.as_ref(), "second definition")
+                            .at(said, "first definition"),
                     );
                 }
                 _ => {
@@ -197,14 +199,14 @@ fn producers<'s>(
 }
 
 fn by_name<'s>(
-    components: &[Located<'s>],
-    problems: &mut Vec<Problem>,
+    components: &[LocatedComponent<'s>],
+    problems: &mut Vec<SiteProblem>,
 ) -> BTreeMap<&'s str, usize> {
     let mut by_name: BTreeMap<&str, usize> = BTreeMap::new();
     for (at, (_, component)) in components.iter().enumerate() {
         if let Some(earlier) = by_name.insert(&component.name, at) {
             problems.push(
-                Problem::new(format!("`{}` is declared twice", component.name))
+                SiteProblem::new(format!("`{}` is declared twice", component.name))
                     .at(component.place.as_ref(), "second declaration")
                     .at(components[earlier].1.place.as_ref(), "first declared here"),
             );
@@ -213,36 +215,48 @@ fn by_name<'s>(
     by_name
 }
 
-fn unproduced(component: &Component, wanted: &Named, known: &BTreeMap<&str, usize>) -> Problem {
+fn unproduced(
+    component: &Component,
+    wanted: &LocatedName,
+    known: &BTreeMap<&str, usize>,
+) -> SiteProblem {
     let message = format!(
-        "`{}` consumes `{}`, which nobody produces",
+        "`{}` consumes `{}`, which no component produces",
         component.name, wanted.name
     );
-    let problem = Problem::new(message).at(wanted.place.as_ref(), "consumed here");
+    let problem = SiteProblem::new(message).at(wanted.place.as_ref(), "consumed here");
     match near(&wanted.name, known.keys().copied()) {
         Some(hint) => problem.hint(hint),
-        None => problem.hint("some component has to produce it"),
+        None => problem.hint("add a component that produces it"),
     }
 }
 
-fn unexported(component: &Component, wanted: &Named, known: &BTreeMap<&str, usize>) -> Problem {
+fn unexported(
+    component: &Component,
+    wanted: &LocatedName,
+    known: &BTreeMap<&str, usize>,
+) -> SiteProblem {
     let message = format!(
         "`{}` requires `{}`, which no component exports",
         component.name, wanted.name
     );
-    let problem = Problem::new(message).at(wanted.place.as_ref(), "required here");
+    let problem = SiteProblem::new(message).at(wanted.place.as_ref(), "required here");
     match near(&wanted.name, known.keys().copied()) {
         Some(hint) => problem.hint(hint),
         None => problem.hint("export it from the component that provides it"),
     }
 }
 
-fn unknown(component: &Component, wanted: &Named, known: &BTreeMap<&str, usize>) -> Problem {
+fn unknown(
+    component: &Component,
+    wanted: &LocatedName,
+    known: &BTreeMap<&str, usize>,
+) -> SiteProblem {
     let message = format!(
         "`{}` waits for `{}`, which does not exist",
         component.name, wanted.name
     );
-    let problem = Problem::new(message).at(wanted.place.as_ref(), "");
+    let problem = SiteProblem::new(message).at(wanted.place.as_ref(), "");
     match near(&wanted.name, known.keys().copied()) {
         Some(hint) => problem.hint(hint),
         None => problem,

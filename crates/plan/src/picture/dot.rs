@@ -1,9 +1,9 @@
 //! A plan for Graphviz.
 
-use bunraku_wire::api::ordered_runs::Plan;
+use bunraku_wire::api::ordered_runs::RunPlan;
 
 /// Returns the plan as a `digraph`, with nodes from left to right in run order.
-pub fn dot(plan: &Plan) -> String {
+pub fn dot(plan: &RunPlan) -> String {
     let mut out = String::from(
         "digraph plan {\n  rankdir=LR;\n  node [shape=box, style=rounded, fontname=\"sans-serif\"];\n",
     );

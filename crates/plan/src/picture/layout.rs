@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::shorten;
-use bunraku_wire::api::ordered_runs::{Plan, Step};
+use bunraku_wire::api::ordered_runs::{PlanStep, RunPlan};
 
 /// Maximum number of single steps. More steps are bundled.
 const MOST_SINGLE: usize = 40;
@@ -22,7 +22,7 @@ const TITLE: f64 = 24.0;
 pub(super) const TOP: f64 = 84.0;
 pub(super) const MARGIN: f64 = 28.0;
 
-pub(super) struct Picture {
+pub(super) struct Layout {
     pub(super) boxes: Vec<Bundle>,
     pub(super) edges: Vec<Edge>,
     pub(super) width: f64,
@@ -50,7 +50,7 @@ pub(super) struct Edge {
     pub(super) full: String,
 }
 
-pub(super) fn layout(plan: &Plan) -> Picture {
+pub(super) fn layout(plan: &RunPlan) -> Layout {
     let bundle_of = bundles(plan);
     let count = bundle_of.iter().max().map_or(0, |last| last + 1);
     let mut members: Vec<Vec<usize>> = vec![Vec::new(); count];
@@ -60,7 +60,7 @@ pub(super) fn layout(plan: &Plan) -> Picture {
     let mut boxes: Vec<Bundle> = members.iter().map(|steps| bundle(plan, steps)).collect();
     let edges = telling(edges(plan, &bundle_of), boxes.len());
     let (width, height, columns) = place(&mut boxes, &edges);
-    Picture {
+    Layout {
         boxes,
         edges,
         width,
@@ -70,7 +70,7 @@ pub(super) fn layout(plan: &Plan) -> Picture {
 }
 
 /// Returns the bundle of each step, numbered in order of the steps.
-fn bundles(plan: &Plan) -> Vec<usize> {
+fn bundles(plan: &RunPlan) -> Vec<usize> {
     if plan.steps.len() <= MOST_SINGLE {
         return (0..plan.steps.len()).collect();
     }
@@ -115,7 +115,7 @@ fn kind(component: &str) -> &str {
     component.split('[').next().unwrap_or(component)
 }
 
-fn kinds(step: &Step) -> BTreeSet<&str> {
+fn kinds(step: &PlanStep) -> BTreeSet<&str> {
     step.components
         .iter()
         .map(|component| kind(&component.component))
@@ -132,13 +132,16 @@ fn from_to(first: &str, last: &str) -> String {
     }
 }
 
-fn bundle(plan: &Plan, steps: &[usize]) -> Bundle {
+fn bundle(plan: &RunPlan, steps: &[usize]) -> Bundle {
     const CHARACTERS: usize = 32;
     const MOST_LINES: usize = 8;
     let first = &plan.steps[steps[0]];
-    let name = |step: &Step| match step.tags.is_empty() {
-        true => step.node.to_string(),
-        false => format!("{} (pass {})", step.node, step.pass),
+    let name = |step: &PlanStep| {
+        if step.tags.is_empty() {
+            step.node.to_string()
+        } else {
+            format!("{} (pass {})", step.node, step.pass)
+        }
     };
     let (title, mut lines) = match steps {
         [_] => {
@@ -185,7 +188,7 @@ fn bundle(plan: &Plan, steps: &[usize]) -> Bundle {
     }
 }
 
-fn edges(plan: &Plan, bundle_of: &[usize]) -> Vec<Edge> {
+fn edges(plan: &RunPlan, bundle_of: &[usize]) -> Vec<Edge> {
     let mut between: BTreeMap<(usize, usize), BTreeSet<String>> = BTreeMap::new();
     for (at, step) in plan.steps.iter().enumerate() {
         for wait in &step.waits_for {

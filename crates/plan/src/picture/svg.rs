@@ -1,8 +1,8 @@
 //! A plan as SVG: groups from left to right, with the dependencies in between.
 
 use super::escape;
-use super::layout::{Bundle, Edge, MARGIN, Picture, TOP, layout};
-use bunraku_wire::api::ordered_runs::Plan;
+use super::layout::{Bundle, Edge, Layout, MARGIN, TOP, layout};
+use bunraku_wire::api::ordered_runs::RunPlan;
 
 const STYLE: &str = "text{font-family:system-ui,'DejaVu Sans',sans-serif;fill:#1d2b36}\
 .head{font-size:17px;font-weight:600}.sub{font-size:12px;fill:#5b6b78}\
@@ -12,9 +12,9 @@ const STYLE: &str = "text{font-family:system-ui,'DejaVu Sans',sans-serif;fill:#1
 .edge{fill:none;stroke:#5b87a8;stroke-width:1.3;opacity:.75}";
 
 /// Draws the plan.
-pub fn plan_svg(plan: &Plan) -> String {
+pub fn plan_svg(plan: &RunPlan) -> String {
     let picture = layout(plan);
-    let Picture { width, height, .. } = picture;
+    let Layout { width, height, .. } = picture;
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" \
          width=\"{width:.0}\" height=\"{height:.0}\" role=\"img\">\n<style>{STYLE}</style>\n\
@@ -45,7 +45,7 @@ pub fn plan_svg(plan: &Plan) -> String {
     out
 }
 
-fn heading(out: &mut String, plan: &Plan) {
+fn heading(out: &mut String, plan: &RunPlan) {
     let nodes = plan.nodes().len();
     let count = |count: usize, one: &str| match count {
         1 => format!("1 {one}"),
@@ -98,7 +98,7 @@ fn draw_box(out: &mut String, one: &Bundle) {
     out.push_str("</g>\n");
 }
 
-fn draw_edge(out: &mut String, picture: &Picture, edge: &Edge) {
+fn draw_edge(out: &mut String, picture: &Layout, edge: &Edge) {
     let (from, to) = (&picture.boxes[edge.from], &picture.boxes[edge.to]);
     let (x1, y1) = (from.x + from.width, from.y + from.height / 2.0);
     let (x2, y2) = (to.x - 2.0, to.y + to.height / 2.0);

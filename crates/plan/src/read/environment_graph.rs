@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::ReadError;
-use crate::site::{Application, Component, Named, Site};
+use crate::site::{Application, Component, LocatedName, Site};
 
 /// Reads `{"environment": …, "applications": {"Lamp[a]": {"Lamp::Mysql[a]": {…}}}}`.
 pub fn environment_graph(file: &str, text: &str) -> Result<Site, ReadError> {
@@ -60,7 +60,7 @@ fn read_component(application: &str, name: &str, about: &Value) -> Result<Compon
     };
     let nodes = match about.get("node") {
         None | Some(Value::Null) => Vec::new(),
-        Some(Value::String(node)) => vec![Named::new(node)],
+        Some(Value::String(node)) => vec![LocatedName::new(node)],
         Some(Value::Array(_)) => names(about, "node", name)?,
         Some(_) => return Err(format!("`node` of `{name}` is not a name")),
     };
@@ -75,15 +75,19 @@ fn read_component(application: &str, name: &str, about: &Value) -> Result<Compon
     })
 }
 
-fn names(about: &Map<String, Value>, key: &str, component: &str) -> Result<Vec<Named>, String> {
+fn names(
+    about: &Map<String, Value>,
+    key: &str,
+    component: &str,
+) -> Result<Vec<LocatedName>, String> {
     match about.get(key) {
         None | Some(Value::Null) => Ok(Vec::new()),
         Some(Value::Array(items)) => items
             .iter()
             .map(|item| match item {
-                Value::String(name) => Ok(Named::new(name)),
+                Value::String(name) => Ok(LocatedName::new(name)),
                 _ => Err(format!(
-                    "`{key}` of `{component}` holds something that is not a name"
+                    "`{key}` of `{component}` contains something that is not a name"
                 )),
             })
             .collect(),

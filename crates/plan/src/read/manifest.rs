@@ -1,9 +1,9 @@
 //! A site manifest in Puppet's language.
 
-use bunraku_puppet::{Limits, NamedAt, Value, World, evaluate_site};
+use bunraku_puppet::{Limits, Located, Value, World, evaluate_site};
 
 use super::ReadError;
-use crate::site::{Application, Component, Named, Site, Values};
+use crate::site::{Application, Component, LocatedName, Site, Values};
 
 /// Evaluates manifests (name and text) that contain a `site`.
 pub fn site_manifest(
@@ -55,8 +55,8 @@ fn values<'v>(values: impl IntoIterator<Item = (&'v String, &'v Value)>) -> Valu
         .collect()
 }
 
-fn named<T: std::fmt::Display>(at: NamedAt<T>) -> Named {
-    Named {
+fn named<T: std::fmt::Display>(at: Located<T>) -> LocatedName {
+    LocatedName {
         name: at.name.to_string(),
         place: Some(at.place),
     }

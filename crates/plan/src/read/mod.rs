@@ -17,7 +17,7 @@ pub enum ReadError {
     SiteFile { file: String, why: String },
     #[error("{0}")]
     Puppet(Box<bunraku_puppet::PuppetError>),
-    #[error("{file}: `{query}` asks which nodes there are, and nobody knows without a server")]
+    #[error("{file}: `{query}` needs the nodes from a server")]
     NoInventory { file: String, query: String },
     #[error("{file}: no node matches `{query}` of {component}")]
     NobodyMatches {
@@ -32,11 +32,12 @@ impl ReadError {
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Graph { .. } => {
-                Some("Puppet 4 to 6 servers give it at `/puppet/v3/environment/NAME`")
+                Some("Puppet servers 4 to 6 provide it at `/puppet/v3/environment/NAME`")
             }
             Self::NoInventory { .. } => Some(
-                "plan without `--offline`, or give `--inventory` the output of `bunraku node list --json` (for names), \
-                 or `--facts` that of `bunraku query --json 'nodes[certname, facts]'` (for queries)",
+                "plan without `--offline`, or pass the output of `bunraku node list --json` with \
+                 `--inventory` (for names), or of `bunraku query --json 'nodes[certname, facts]'` \
+                 with `--facts` (for queries)",
             ),
             _ => None,
         }

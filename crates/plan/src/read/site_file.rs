@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use super::ReadError;
 use crate::inventory::{Inventory, NodePattern};
-use crate::site::{Application, Component, Named, Site};
+use crate::site::{Application, Component, LocatedName, Site};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -103,10 +103,13 @@ fn one(
     about: ComponentEntry,
     inventory: &Inventory,
 ) -> Result<Component, ReadError> {
-    let scoped = |names: Vec<String>| -> Vec<Named> {
-        let full = |name: String| match name.contains('/') {
-            true => Named::new(name),
-            false => Named::new(format!("{application}/{name}")),
+    let scoped = |names: Vec<String>| -> Vec<LocatedName> {
+        let full = |name: String| {
+            if name.contains('/') {
+                LocatedName::new(name)
+            } else {
+                LocatedName::new(format!("{application}/{name}"))
+            }
         };
         names.into_iter().map(full).collect()
     };
@@ -117,13 +120,14 @@ fn one(
     }
     nodes.sort();
     nodes.dedup();
-    let tags = match about.tags.is_empty() {
-        true => vec![name.to_lowercase()],
-        false => about.tags,
+    let tags = if about.tags.is_empty() {
+        vec![name.to_lowercase()]
+    } else {
+        about.tags
     };
     Ok(Component {
         name: format!("{application}/{name}"),
-        nodes: nodes.into_iter().map(Named::new).collect(),
+        nodes: nodes.into_iter().map(LocatedName::new).collect(),
         on_each: true,
         produces: scoped(about.produces),
         consumes: scoped(about.consumes),
@@ -153,12 +157,13 @@ fn matching(
         let found = inventory.answers.get(query).ok_or_else(unknown)?;
         found.iter().map(ToString::to_string).collect()
     };
-    match found.is_empty() {
-        true => Err(ReadError::NobodyMatches {
+    if found.is_empty() {
+        Err(ReadError::NobodyMatches {
             file: file.to_owned(),
             query: query.to_owned(),
             component: component.to_owned(),
-        }),
-        false => Ok(found),
+        })
+    } else {
+        Ok(found)
     }
 }

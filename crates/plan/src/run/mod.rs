@@ -27,13 +27,13 @@ use sha2::{Digest, Sha256};
 
 pub use action::Action;
 pub use bunraku_wire::api::ordered_runs::{
-    Due, Ending, Entry, Event, HookTrigger, NewRun, OnFailure, RunDetail, RunEnd, RunHooks, RunLog,
-    RunLogReply, RunOptions, RunOutcome, RunRecord, RunSummary, Share, Subject, Tally, Unfit,
-    UnfitReason,
+    Ending, Event, HookTrigger, NewRun, NodeLimit, OnFailure, OrderedRunSubject, RunDetail, RunEnd,
+    RunHooks, RunLog, RunLogEntry, RunLogReply, RunOptions, RunOutcome, RunRecord, RunStart,
+    RunSummary, StepCounts, UnavailableNode, UnavailableReason,
 };
-use bunraku_wire::api::ordered_runs::{Plan, StepIndex};
+use bunraku_wire::api::ordered_runs::{RunPlan, StepIndex};
 use deadlines::Deadlines;
-use ready::Ready;
+use ready::ReadySteps;
 pub use status::{RunPhase, StepState, StepStatus};
 pub use timeline::{Bar, Timeline};
 pub use timeline_svg::timeline_svg;
@@ -42,14 +42,14 @@ pub use timeline_svg::timeline_svg;
 #[derive(Clone, Debug)]
 pub struct Run {
     id: RunId,
-    plan: Arc<Plan>,
+    plan: Arc<RunPlan>,
     options: RunOptions,
     phase: RunPhase,
     statuses: Vec<StepStatus>,
     /// Number of unfinished dependencies of each step.
     missing: Vec<u32>,
     after: Vec<Vec<StepIndex>>,
-    ready: Ready,
+    ready: ReadySteps,
     deadlines: Deadlines,
     active: usize,
     /// Number of requested starts, canaries included.
@@ -70,7 +70,7 @@ pub struct Run {
 impl Run {
     /// Creates a run that has not begun. The steps in `done` succeeded in an earlier run, and
     /// do not run again.
-    pub fn new(id: RunId, plan: Arc<Plan>, options: RunOptions, done: &[StepIndex]) -> Self {
+    pub fn new(id: RunId, plan: Arc<RunPlan>, options: RunOptions, done: &[StepIndex]) -> Self {
         let count = plan.steps.len();
         let mut after: Vec<Vec<StepIndex>> = vec![Vec::new(); count];
         let mut missing = vec![0u32; count];
@@ -85,7 +85,7 @@ impl Run {
             open[step.group as usize - 1] += 1;
         }
         let mut run = Self {
-            ready: Ready::new(&plan, &after, options.by_group),
+            ready: ReadySteps::new(&plan, &after, options.by_group),
             id,
             plan,
             options,
@@ -118,10 +118,10 @@ impl Run {
     /// Returns the state after a log, and the actions that may not have been performed.
     pub fn recover(
         id: RunId,
-        plan: Arc<Plan>,
+        plan: Arc<RunPlan>,
         options: RunOptions,
         done: &[StepIndex],
-        log: impl IntoIterator<Item = Entry>,
+        log: impl IntoIterator<Item = RunLogEntry>,
     ) -> (Self, Vec<Action>) {
         let mut run = Self::new(id, plan, options, done);
         for entry in log {
@@ -134,8 +134,8 @@ impl Run {
     /// Creates a run from its record and the entries of its log.
     pub fn of_record(
         record: &RunRecord,
-        plan: Arc<Plan>,
-        log: impl IntoIterator<Item = Entry>,
+        plan: Arc<RunPlan>,
+        log: impl IntoIterator<Item = RunLogEntry>,
     ) -> (Self, Vec<Action>) {
         let options = record.options.clone();
         Self::recover(record.id, plan, options, &record.done, log)
@@ -172,7 +172,7 @@ impl Run {
         self.id
     }
 
-    pub fn plan(&self) -> &Arc<Plan> {
+    pub fn plan(&self) -> &Arc<RunPlan> {
         &self.plan
     }
 
@@ -212,7 +212,7 @@ impl Run {
     }
 
     /// Counts the steps in each state.
-    pub fn tally(&self) -> Tally {
+    pub fn tally(&self) -> StepCounts {
         status::tally(&self.statuses)
     }
 

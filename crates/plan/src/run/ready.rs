@@ -3,10 +3,10 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use bunraku_wire::api::ordered_runs::{Plan, StepIndex};
+use bunraku_wire::api::ordered_runs::{RunPlan, StepIndex};
 
 #[derive(Clone, Debug)]
-pub(super) struct Ready {
+pub(super) struct ReadySteps {
     /// One set, or one per group if groups are barriers.
     sets: Vec<BTreeSet<(Reverse<u32>, StepIndex)>>,
     /// Length of the longest chain of steps behind each step.
@@ -15,8 +15,8 @@ pub(super) struct Ready {
     set: Vec<usize>,
 }
 
-impl Ready {
-    pub(super) fn new(plan: &Plan, after: &[Vec<StepIndex>], by_group: bool) -> Self {
+impl ReadySteps {
+    pub(super) fn new(plan: &RunPlan, after: &[Vec<StepIndex>], by_group: bool) -> Self {
         let count = plan.steps.len();
         let mut behind = vec![0u32; count];
         // Steps are ordered so that those behind come later.

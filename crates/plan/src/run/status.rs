@@ -1,6 +1,6 @@
 //! The status of a run and of each of its steps.
 
-use bunraku_wire::api::ordered_runs::{Ending, RunOutcome, Tally};
+use bunraku_wire::api::ordered_runs::{Ending, RunOutcome, StepCounts};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -111,8 +111,8 @@ pub enum RunPhase {
 }
 
 /// Counts the steps in each state.
-pub(super) fn tally(statuses: &[StepStatus]) -> Tally {
-    let mut tally = Tally::default();
+pub(super) fn tally(statuses: &[StepStatus]) -> StepCounts {
+    let mut tally = StepCounts::default();
     for status in statuses {
         *match status.state {
             StepState::Waiting => &mut tally.waiting,

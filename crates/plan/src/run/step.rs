@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::Run;
 use super::deadlines::Deadline;
 use bunraku_wire::api::ordered_runs::{
-    Ending, Event, OnFailure, RunOutcome, StepIndex, Unfit, UnfitReason,
+    Ending, Event, OnFailure, RunOutcome, StepIndex, UnavailableNode, UnavailableReason,
 };
 
 use super::action::Action;
@@ -65,7 +65,7 @@ impl Run {
         }
     }
 
-    fn begin(&mut self, unfit: &[Unfit]) {
+    fn begin(&mut self, unfit: &[UnavailableNode]) {
         if self.phase != RunPhase::Queued {
             return;
         }
@@ -79,11 +79,12 @@ impl Run {
         for one in unfit {
             if self.statuses[one.step.at()].is_waiting() {
                 let (state, message) = match &one.reason {
-                    UnfitReason::Disabled { reason } => (StepState::Disabled, reason.clone()),
-                    UnfitReason::Lost { reason } => (StepState::Lost, reason.clone()),
-                    UnfitReason::Unknown => {
-                        (StepState::Lost, "no such node ever joined".to_owned())
-                    }
+                    UnavailableReason::Disabled { reason } => (StepState::Disabled, reason.clone()),
+                    UnavailableReason::Lost { reason } => (StepState::Lost, reason.clone()),
+                    UnavailableReason::Unknown => (
+                        StepState::Lost,
+                        "no node with this name has joined".to_owned(),
+                    ),
                 };
                 closed.push((one.step, state.word()));
                 self.close(one.step, state, Some(message));
@@ -96,7 +97,7 @@ impl Run {
         // Do not run on only part of a fleet, unless the options tolerate it.
         let many = self.failures > self.options.tolerated(self.statuses.len());
         if many || (!closed.is_empty() && self.options.on_failure == OnFailure::Stop) {
-            self.stop("not every node is ready".to_owned());
+            self.stop("not all nodes are ready".to_owned());
         }
     }
 
@@ -211,7 +212,7 @@ impl Run {
                 let still = status.away.is_some_and(|since| {
                     since.checked_add(seconds(away)).is_ok_and(|due| due <= at)
                 });
-                let message = format!("its connection was gone for {away} s");
+                let message = format!("it was disconnected for {away} s");
                 if still && starting {
                     self.give_up(step, StepState::Lost, message, actions);
                 } else if still {
@@ -220,7 +221,7 @@ impl Run {
                 }
             }
             Deadline::Confirm(_) if starting || running => {
-                let message = "it did not confirm that it ended".to_owned();
+                let message = "it did not confirm that it stopped".to_owned();
                 self.fail(step, StepState::Cancelled, Some(message));
             }
             _ => {}
@@ -318,7 +319,7 @@ impl Run {
             }
             let through = self.plan.steps[next.at()].node.clone();
             let reason_behind = format!(
-                "waits for {through}, which was skipped, as {node} {}",
+                "waits for {through}, which was skipped because {node} {}",
                 became(word)
             );
             self.close(next, StepState::Skipped { reason }, None);
@@ -342,11 +343,12 @@ impl Run {
         };
         let waiting: Vec<StepIndex> = self.in_state(|state| *state == StepState::Waiting);
         for step in waiting {
-            let state = match begun {
-                true => StepState::Skipped {
+            let state = if begun {
+                StepState::Skipped {
                     reason: reason.clone(),
-                },
-                false => StepState::Cancelled,
+                }
+            } else {
+                StepState::Cancelled
             };
             self.close(step, state, None);
         }

@@ -48,9 +48,10 @@ impl Run {
             .filter_map(|(step, status)| {
                 let asked = status.asked?;
                 let planned = &self.plan.steps[step.at()];
-                let name = match planned.tags.is_empty() {
-                    true => planned.node.to_string(),
-                    false => format!("{} (pass {})", planned.node, planned.pass),
+                let name = if planned.tags.is_empty() {
+                    planned.node.to_string()
+                } else {
+                    format!("{} (pass {})", planned.node, planned.pass)
                 };
                 Some(Bar {
                     step,

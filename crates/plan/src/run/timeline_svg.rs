@@ -27,11 +27,11 @@ pub fn timeline_svg(title: &str, timeline: &Timeline) -> String {
     let height = TOP + bars.len() as f64 * ROW + 40.0;
     let width = LEFT + WIDTH + 90.0;
     let mut out = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" width=\"{width:.0}\" \
-         height=\"{height:.0}\" role=\"img\">\n<style>{STYLE}</style>\n\
-         <rect width=\"100%\" height=\"100%\" fill=\"#fbfcfd\"/>\n\
-         <text class=\"head\" x=\"20\" y=\"30\">{}</text>\n\
-         <text class=\"sub\" x=\"20\" y=\"50\">{total:.1} s in all; dark: the chain of nodes that took longest</text>\n",
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" \
+         width=\"{width:.0}\" height=\"{height:.0}\" role=\"img\">\n<style>{STYLE}</style>\n<rect \
+         width=\"100%\" height=\"100%\" fill=\"#fbfcfd\"/>\n<text class=\"head\" x=\"20\" \
+         y=\"30\">{}</text>\n<text class=\"sub\" x=\"20\" y=\"50\">total {total:.1} s; dark: the \
+         longest chain of nodes</text>\n",
         escape(title)
     );
     axis(&mut out, total, height);
@@ -40,7 +40,7 @@ pub fn timeline_svg(title: &str, timeline: &Timeline) -> String {
     }
     if hidden > 0 {
         out.push_str(&format!(
-            "<text class=\"sub\" x=\"20\" y=\"{:.0}\">and {hidden} more that took less</text>\n",
+            "<text class=\"sub\" x=\"20\" y=\"{:.0}\">and {hidden} shorter ones</text>\n",
             height - 14.0
         ));
     }
@@ -88,9 +88,10 @@ fn draw(out: &mut String, timeline: &Timeline, bar: &Bar, total: f64, y: f64) {
         (false, false) => "bad",
         (false, true) => "badcritical",
     };
-    let note = match good {
-        true => format!("{:.1} s", bar.seconds()),
-        false => format!("{:.1} s, {}", bar.seconds(), bar.state),
+    let note = if good {
+        format!("{:.1} s", bar.seconds())
+    } else {
+        format!("{:.1} s, {}", bar.seconds(), bar.state)
     };
     let name_class = if bar.critical { "name" } else { "sub" };
     out.push_str(&format!(

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bunraku_model::RunId;
-use bunraku_plan::{Application, Component, Named, Plan, PlanOptions, Site, StepIndex};
+use bunraku_plan::{Application, Component, LocatedName, PlanOptions, RunPlan, Site, StepIndex};
 use jiff::{SignedDuration, Timestamp};
 use uuid::Uuid;
 
@@ -23,7 +23,7 @@ pub(crate) fn run_id() -> RunId {
 
 /// Parses a plan. `a -> b`: b waits for a. A line with one name is a node without
 /// dependencies.
-pub(crate) fn plan(text: &str) -> Arc<Plan> {
+pub(crate) fn plan(text: &str) -> Arc<RunPlan> {
     let mut needs: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let names: Vec<&str> = line.split("->").map(str::trim).collect();
@@ -47,13 +47,13 @@ pub(crate) fn plan(text: &str) -> Arc<Plan> {
 }
 
 /// Creates a plan from nodes and the nodes that they wait for.
-pub(crate) fn of_edges(edges: &[(String, Vec<String>)]) -> Arc<Plan> {
+pub(crate) fn of_edges(edges: &[(String, Vec<String>)]) -> Arc<RunPlan> {
     let components = edges.iter().map(|(name, needs)| Component {
         name: format!("on {name}"),
-        nodes: vec![Named::new(name)],
+        nodes: vec![LocatedName::new(name)],
         waits_for: needs
             .iter()
-            .map(|need| Named::new(format!("on {need}")))
+            .map(|need| LocatedName::new(format!("on {need}")))
             .collect(),
         ..Component::default()
     });
@@ -69,7 +69,7 @@ pub(crate) fn of_edges(edges: &[(String, Vec<String>)]) -> Arc<Plan> {
 }
 
 /// Creates a graph of `count` nodes with about `edges` edges and no cycles.
-pub(crate) fn random(count: usize, edges: usize, random: &mut Random) -> Arc<Plan> {
+pub(crate) fn random(count: usize, edges: usize, random: &mut Random) -> Arc<RunPlan> {
     let mut nodes: Vec<(String, Vec<String>)> = (0..count)
         .map(|number| (format!("n{number:05}"), Vec::new()))
         .collect();
@@ -86,7 +86,7 @@ pub(crate) fn random(count: usize, edges: usize, random: &mut Random) -> Arc<Pla
     of_edges(&nodes)
 }
 
-pub(crate) fn step_of(plan: &Plan, node: &str) -> StepIndex {
+pub(crate) fn step_of(plan: &RunPlan, node: &str) -> StepIndex {
     let at = plan
         .steps
         .iter()

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Evaluated, Evaluator, error};
+use super::{EvalResult, Evaluator, error};
 use crate::ast::{Expression, Kind};
 use crate::reference::Reference;
 use crate::source::Span;
@@ -15,7 +15,7 @@ impl Evaluator<'_> {
         target: &Expression,
         keys: &[Expression],
         span: Span,
-    ) -> Evaluated {
+    ) -> EvalResult {
         let of = self.value(target)?;
         let mut values = Vec::with_capacity(keys.len());
         for key in keys {
@@ -46,17 +46,14 @@ impl Evaluator<'_> {
                 self.section(text, *from, *count)
             }
             (Value::Type(of), _) => self.type_access(of, target, values, span),
-            (Value::Reference(_), _) => error("a reference has no parts here", span),
+            (Value::Reference(_), _) => error("a reference cannot be indexed here", span),
             (Value::Undef, _) if self.lenient => Ok(Value::Undef),
-            (Value::Undef, _) => error("there is nothing to look into: it is undef", target.span),
-            (other, _) => error(
-                format!("{} cannot be looked into like this", other.kind()),
-                span,
-            ),
+            (Value::Undef, _) => error("cannot index undef", target.span),
+            (other, _) => error(format!("cannot index {} like this", other.kind()), span),
         }
     }
 
-    fn section(&mut self, text: &str, from: i64, count: i64) -> Evaluated {
+    fn section(&mut self, text: &str, from: i64, count: i64) -> EvalResult {
         let characters: Vec<char> = text.chars().collect();
         let (from, to) = section(from, count, characters.len());
         Ok(Value::text(characters[from..to].iter().collect::<String>()))
@@ -68,7 +65,7 @@ impl Evaluator<'_> {
         target: &Expression,
         keys: Vec<Value>,
         span: Span,
-    ) -> Evaluated {
+    ) -> EvalResult {
         match &**of {
             Type::Resource(None) => self.generic_reference(keys, span),
             Type::Resource(Some(name)) => self.references(name, keys, span),
@@ -82,7 +79,7 @@ impl Evaluator<'_> {
     }
 
     /// Evaluates `Resource['file', '/x']`.
-    fn generic_reference(&mut self, keys: Vec<Value>, span: Span) -> Evaluated {
+    fn generic_reference(&mut self, keys: Vec<Value>, span: Span) -> EvalResult {
         let mut keys = keys.into_iter();
         let name = match keys.next() {
             Some(Value::String(name)) => name.to_string(),
@@ -98,7 +95,7 @@ impl Evaluator<'_> {
     }
 
     /// Returns `Sql['a']`, or an array of references for several titles.
-    fn references(&mut self, name: &str, keys: Vec<Value>, span: Span) -> Evaluated {
+    fn references(&mut self, name: &str, keys: Vec<Value>, span: Span) -> EvalResult {
         let mut references = Vec::with_capacity(keys.len());
         let mut waiting = keys;
         waiting.reverse();
@@ -118,7 +115,10 @@ impl Evaluator<'_> {
                     return error(format!("`{of}` cannot be a title"), span);
                 }
                 other => {
-                    return error(format!("a title is a string, not {}", other.kind()), span);
+                    return error(
+                        format!("a title must be a string, not {}", other.kind()),
+                        span,
+                    );
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! `$a = 1`, `[$a, $b] = [1, 2]`.
 
-use super::{Evaluated, Evaluator, error};
+use super::{EvalResult, Evaluator, error};
 use crate::ast::{Assignment, Expression, Kind};
 use crate::diagnostic::Diagnostic;
 use crate::value::Value;
@@ -11,24 +11,26 @@ impl Evaluator<'_> {
         operator: Assignment,
         target: &Expression,
         value: &Expression,
-    ) -> Evaluated {
+    ) -> EvalResult {
         if operator != Assignment::Set {
-            return Err(Diagnostic::new("variables cannot be changed", target.span)
-                .hint("give the new value a name of its own: `$b = $a + …`")
-                .into());
+            return Err(
+                Diagnostic::new("variables cannot be reassigned", target.span)
+                    .hint("assign the new value to another variable: `$b = $a + …`")
+                    .into(),
+            );
         }
         let value = self.value(value)?;
         self.set(target, &value)?;
         Ok(value)
     }
 
-    fn set(&mut self, target: &Expression, value: &Value) -> Evaluated<()> {
+    fn set(&mut self, target: &Expression, value: &Value) -> EvalResult<()> {
         match &target.kind {
             Kind::Variable(name) if name.contains("::") => {
                 error("a variable of another scope cannot be set", target.span)
             }
             Kind::Variable(name) if name.starts_with(|first: char| first.is_ascii_digit()) => {
-                error("variables that are numbers belong to matches", target.span)
+                error("numeric variables are reserved for matches", target.span)
             }
             Kind::Variable(name) => self.declare(name, value.clone(), target.span),
             Kind::Array(targets) => match value {
@@ -50,11 +52,11 @@ impl Evaluator<'_> {
                     Ok(())
                 }
                 _ => error(
-                    format!("this takes an array of {} values", targets.len()),
+                    format!("expected an array of {} values", targets.len()),
                     target.span,
                 ),
             },
-            _ => error("only variables can be set", target.span),
+            _ => error("only variables can be assigned", target.span),
         }
     }
 }

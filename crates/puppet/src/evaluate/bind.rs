@@ -1,6 +1,6 @@
 //! Binds parameters to their values.
 
-use super::{Evaluated, Evaluator, error};
+use super::{EvalResult, Evaluator, error};
 use crate::ast::Parameter;
 use crate::diagnostic::Diagnostic;
 use crate::source::Span;
@@ -14,11 +14,11 @@ impl Evaluator<'_> {
         arguments: Vec<Value>,
         span: Span,
         what: &str,
-    ) -> Evaluated<()> {
+    ) -> EvalResult<()> {
         let takes_rest = parameters.last().is_some_and(|last| last.captures_rest);
         if arguments.len() > parameters.len() && !takes_rest {
             let message = format!(
-                "{what} takes {} arguments, and gets {}",
+                "{what} takes {} arguments, but got {}",
                 parameters.len(),
                 arguments.len()
             );
@@ -59,7 +59,7 @@ impl Evaluator<'_> {
         value: &Value,
         span: Span,
         what: &str,
-    ) -> Evaluated<()> {
+    ) -> EvalResult<()> {
         let Some(declared) = &parameter.type_expression else {
             return Ok(());
         };
@@ -70,7 +70,7 @@ impl Evaluator<'_> {
             return Ok(());
         }
         let message = format!(
-            "`${}` of {what} takes {wanted}, not {}",
+            "`${}` of {what} must be {wanted}, not {}",
             parameter.name,
             shown(value)
         );
@@ -80,11 +80,11 @@ impl Evaluator<'_> {
     }
 
     /// Declares a variable. The span is for the message when it is set twice.
-    pub(crate) fn declare(&mut self, name: &str, value: Value, span: Span) -> Evaluated<()> {
+    pub(crate) fn declare(&mut self, name: &str, value: Value, span: Span) -> EvalResult<()> {
         if self.scopes.set(name, value) {
             Ok(())
         } else {
-            error(format!("`${name}` has a value already"), span)
+            error(format!("`${name}` already has a value"), span)
         }
     }
 }

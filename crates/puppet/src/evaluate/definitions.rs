@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::{Evaluated, Evaluator, error};
+use super::{EvalResult, Evaluator, error};
 use crate::ast::{Definition, Expression, Kind, Mapping, MappingKind};
 use crate::diagnostic::Diagnostic;
 use crate::reference::lower;
@@ -102,12 +102,12 @@ impl Definitions {
                 MappingKind::Consumes => "consumes",
             };
             let message = format!(
-                "how `{}` {word} `{}` is said twice",
+                "the mapping by which `{}` {word} `{}` is defined twice",
                 mapping.component, mapping.capability
             );
             return Err(Diagnostic::new(message, span)
-                .label("second time")
-                .also(*earlier, "first said here"));
+                .label("second definition")
+                .also(*earlier, "first defined here"));
         }
         self.mappings.insert(key, (Arc::new(mapping.clone()), span));
         Ok(())
@@ -121,7 +121,7 @@ impl Evaluator<'_> {
         role: Role,
         name: &str,
         span: Span,
-    ) -> Evaluated<Option<Arc<Definition>>> {
+    ) -> EvalResult<Option<Arc<Definition>>> {
         let key = (role, lower(name));
         for file in self_and_parents(&key.1) {
             if self.definitions.named.contains_key(&key) {
@@ -136,7 +136,7 @@ impl Evaluator<'_> {
             .map(|(definition, _)| definition.clone()))
     }
 
-    pub(crate) fn alias(&mut self, name: &str, span: Span) -> Evaluated<Option<Arc<Expression>>> {
+    pub(crate) fn alias(&mut self, name: &str, span: Span) -> EvalResult<Option<Arc<Expression>>> {
         let key = lower(name);
         if !self.definitions.aliases.contains_key(&key) {
             self.load(&key, span)?;
@@ -151,7 +151,7 @@ impl Evaluator<'_> {
         component: &str,
         capability: &str,
         span: Span,
-    ) -> Evaluated<Option<Arc<Mapping>>> {
+    ) -> EvalResult<Option<Arc<Mapping>>> {
         let key = (role(kind), lower(component), lower(capability));
         for file in self_and_parents(&key.1) {
             if self.definitions.mappings.contains_key(&key) {
@@ -166,7 +166,7 @@ impl Evaluator<'_> {
             .map(|(mapping, _)| mapping.clone()))
     }
 
-    fn load(&mut self, name: &str, span: Span) -> Evaluated<()> {
+    fn load(&mut self, name: &str, span: Span) -> EvalResult<()> {
         if !self.definitions.asked.insert(name.to_owned()) {
             return Ok(());
         }

@@ -1,6 +1,6 @@
 //! Evaluates one expression to one value.
 
-use super::{Evaluated, Evaluator, Stop, equal, error};
+use super::{EvalResult, Evaluator, Stop, equal, error};
 use crate::ast::{Call, CaseOption, Expression, If, Kind, Segment, UnaryOperator};
 use crate::diagnostic::Diagnostic;
 use crate::source::Span;
@@ -8,12 +8,12 @@ use crate::value::types::Type;
 use crate::value::{Float, Hash, Value};
 
 impl Evaluator<'_> {
-    pub(crate) fn value(&mut self, expression: &Expression) -> Evaluated {
+    pub(crate) fn value(&mut self, expression: &Expression) -> EvalResult {
         self.work(1, expression.span)?;
         self.deeper(expression.span, |evaluator| evaluator.kind(expression))
     }
 
-    fn kind(&mut self, expression: &Expression) -> Evaluated {
+    fn kind(&mut self, expression: &Expression) -> EvalResult {
         let span = expression.span;
         match &expression.kind {
             Kind::Undef => Ok(Value::Undef),
@@ -43,7 +43,7 @@ impl Evaluator<'_> {
     }
 
     /// Handles code for node catalogs, which this evaluator does not compile.
-    fn unfit(&mut self, kind: &Kind, span: Span) -> Evaluated {
+    fn unfit(&mut self, kind: &Kind, span: Span) -> EvalResult {
         let what = match kind {
             // Collected beforehand.
             Kind::Define(_) | Kind::Application(_) | Kind::Function(_) | Kind::TypeAlias(..) => {
@@ -57,10 +57,10 @@ impl Evaluator<'_> {
             Kind::Site(_) => "`site`",
             _ => "this",
         };
-        error(format!("{what} cannot stand here"), span)
+        error(format!("{what} are not allowed here"), span)
     }
 
-    fn interpolated(&mut self, segments: &[Segment], span: Span) -> Evaluated {
+    fn interpolated(&mut self, segments: &[Segment], span: Span) -> EvalResult {
         let mut text = String::new();
         for segment in segments {
             match segment {
@@ -76,7 +76,7 @@ impl Evaluator<'_> {
         self.string(text, span)
     }
 
-    fn variable(&mut self, name: &str, span: Span) -> Evaluated {
+    fn variable(&mut self, name: &str, span: Span) -> EvalResult {
         if name.bytes().all(|byte| byte.is_ascii_digit()) {
             let number = name.parse().unwrap_or(usize::MAX);
             return Ok(self.scopes.matched(number).cloned().unwrap_or(Value::Undef));
@@ -108,7 +108,7 @@ impl Evaluator<'_> {
         }
     }
 
-    fn array_of(&mut self, items: &[Expression], span: Span) -> Evaluated {
+    fn array_of(&mut self, items: &[Expression], span: Span) -> EvalResult {
         let mut values = Vec::with_capacity(items.len());
         for item in items {
             self.spread(item, &mut values)?;
@@ -117,7 +117,7 @@ impl Evaluator<'_> {
     }
 
     /// Adds a value, or all of its elements if it is marked with `*`.
-    pub(crate) fn spread(&mut self, item: &Expression, values: &mut Vec<Value>) -> Evaluated<()> {
+    pub(crate) fn spread(&mut self, item: &Expression, values: &mut Vec<Value>) -> EvalResult<()> {
         match &item.kind {
             Kind::Unary(UnaryOperator::Splat, operand) => match self.value(operand)? {
                 Value::Array(list) => values.extend(list.items.iter().cloned()),
@@ -129,7 +129,7 @@ impl Evaluator<'_> {
         self.sized(values.len(), item.span)
     }
 
-    fn hash_of(&mut self, pairs: &[(Expression, Expression)], span: Span) -> Evaluated {
+    fn hash_of(&mut self, pairs: &[(Expression, Expression)], span: Span) -> EvalResult {
         let mut entries = Hash::with_capacity(pairs.len());
         for (key, value) in pairs {
             let key = self.value(key)?;
@@ -139,7 +139,7 @@ impl Evaluator<'_> {
         self.hash(entries, span)
     }
 
-    fn choice(&mut self, choice: &If) -> Evaluated {
+    fn choice(&mut self, choice: &If) -> EvalResult {
         let holds = self.value(&choice.condition)?.is_true();
         if holds != choice.negated {
             self.all(&choice.then)
@@ -148,7 +148,7 @@ impl Evaluator<'_> {
         }
     }
 
-    fn case(&mut self, target: &Expression, options: &[CaseOption]) -> Evaluated {
+    fn case(&mut self, target: &Expression, options: &[CaseOption]) -> EvalResult {
         let value = self.value(target)?;
         let mut fallback = None;
         for option in options {
@@ -168,7 +168,7 @@ impl Evaluator<'_> {
         target: &Expression,
         options: &[(Expression, Expression)],
         span: Span,
-    ) -> Evaluated {
+    ) -> EvalResult {
         let value = self.value(target)?;
         let mut fallback = None;
         for (candidate, result) in options {
@@ -181,7 +181,7 @@ impl Evaluator<'_> {
         match fallback {
             Some(result) => self.value(result),
             None => {
-                let message = format!("nothing is said for {}", super::bind::shown(&value));
+                let message = format!("no option matches {}", super::bind::shown(&value));
                 Err(Diagnostic::new(message, span)
                     .hint("add `default => …`")
                     .into())
@@ -190,7 +190,7 @@ impl Evaluator<'_> {
     }
 
     /// Returns true if this option matches: equal, matching, of that type, or one of a list.
-    fn selects(&mut self, value: &Value, candidate: &Expression) -> Evaluated<bool> {
+    fn selects(&mut self, value: &Value, candidate: &Expression) -> EvalResult<bool> {
         if let Kind::Unary(UnaryOperator::Splat, operand) = &candidate.kind {
             return match self.value(operand)? {
                 Value::Array(list) => {
@@ -219,10 +219,10 @@ impl Evaluator<'_> {
     }
 
     /// Implements `=~` with a pattern. Sets `$0`, `$1`, ….
-    pub(super) fn matches(&mut self, pattern: &str, text: &str, span: Span) -> Evaluated<bool> {
+    pub(super) fn matches(&mut self, pattern: &str, text: &str, span: Span) -> EvalResult<bool> {
         let regex = match crate::pattern::regex(pattern) {
             Ok(regex) => regex,
-            Err(_) => return error("this regular expression cannot be read", span),
+            Err(_) => return error("invalid regular expression", span),
         };
         self.work(text.len() / 64 + 1, span)?;
         let Some(found) = regex.captures(text) else {
@@ -235,7 +235,7 @@ impl Evaluator<'_> {
         Ok(true)
     }
 
-    fn unary(&mut self, operator: UnaryOperator, operand: &Expression, span: Span) -> Evaluated {
+    fn unary(&mut self, operator: UnaryOperator, operand: &Expression, span: Span) -> EvalResult {
         let value = self.value(operand)?;
         match (operator, value) {
             (UnaryOperator::Not, value) => Ok(Value::Boolean(!value.is_true())),
@@ -261,7 +261,7 @@ impl Evaluator<'_> {
         }
     }
 
-    fn call(&mut self, call: &Call, span: Span) -> Evaluated {
+    fn call(&mut self, call: &Call, span: Span) -> EvalResult {
         let mut arguments = Vec::with_capacity(call.arguments.len() + 1);
         if let Some(callee) = &call.callee {
             arguments.push(self.value(callee)?);
@@ -279,7 +279,7 @@ impl Evaluator<'_> {
     }
 
     /// Returns the type that an expression names.
-    pub(crate) fn type_of(&mut self, expression: &Expression) -> Evaluated<Type> {
+    pub(crate) fn type_of(&mut self, expression: &Expression) -> EvalResult<Type> {
         match &expression.kind {
             Kind::TypeName(name) => self.named_type(name, expression.span),
             _ => match self.value(expression)? {

@@ -25,7 +25,7 @@ use crate::value::{Hash, Value};
 use crate::world::World;
 pub(crate) use compare::{equal, order};
 pub(crate) use definitions::{Definitions, Role};
-pub(crate) use resource::{Arrow, Declared, references_in};
+pub(crate) use resource::{Arrow, DeclaredResource, references_in};
 pub(crate) use scope::Scopes;
 
 /// The reason why an expression has no value.
@@ -50,7 +50,7 @@ impl Stop {
     /// Returns the problem if nothing catches a `next` or `return`.
     pub(crate) fn diagnostic(self) -> Diagnostic {
         let outside =
-            |word: &str, span| Diagnostic::new(format!("`{word}` has nothing to leave here"), span);
+            |word: &str, span| Diagnostic::new(format!("`{word}` is not allowed here"), span);
         match self {
             Self::Error(diagnostic) => *diagnostic,
             Self::Next(_, span) => outside("next", span),
@@ -60,9 +60,9 @@ impl Stop {
     }
 }
 
-pub(crate) type Evaluated<T = Value> = Result<T, Stop>;
+pub(crate) type EvalResult<T = Value> = Result<T, Stop>;
 
-pub(crate) fn error<T>(message: impl Into<String>, span: Span) -> Evaluated<T> {
+pub(crate) fn error<T>(message: impl Into<String>, span: Span) -> EvalResult<T> {
     Err(Diagnostic::new(message, span).into())
 }
 
@@ -73,7 +73,7 @@ pub(crate) struct Evaluator<'w> {
     pub(crate) definitions: Definitions,
     pub(crate) scopes: Scopes,
     /// The resources in the order of their declaration.
-    pub(crate) declared: Vec<Declared>,
+    pub(crate) declared: Vec<DeclaredResource>,
     /// The order that arrows set, in the order of evaluation.
     pub(crate) arrows: Vec<Arrow>,
     /// The current evaluation affects only values, not the set of components or their order.
@@ -107,7 +107,7 @@ impl<'w> Evaluator<'w> {
     }
 
     /// Evaluates statements in order. The value is that of the last one.
-    pub(crate) fn all(&mut self, statements: &[Expression]) -> Evaluated {
+    pub(crate) fn all(&mut self, statements: &[Expression]) -> EvalResult {
         let mut value = Value::Undef;
         for statement in statements {
             value = self.value(statement)?;
@@ -119,12 +119,12 @@ impl<'w> Evaluator<'w> {
     fn deeper<T>(
         &mut self,
         span: Span,
-        work: impl FnOnce(&mut Self) -> Evaluated<T>,
-    ) -> Evaluated<T> {
+        work: impl FnOnce(&mut Self) -> EvalResult<T>,
+    ) -> EvalResult<T> {
         // Calls nest expressions of their own: allow three times the depth of one expression.
         if self.depth >= self.limits.depth * 3 {
             return Err(Diagnostic::new("calls are nested too deeply", span)
-                .hint("does a function call itself without an end?")
+                .hint("is there an endless recursion?")
                 .into());
         }
         self.depth += 1;
@@ -134,41 +134,42 @@ impl<'w> Evaluator<'w> {
     }
 
     /// Counts work, and stops code that does not end.
-    pub(crate) fn work(&mut self, amount: usize, span: Span) -> Evaluated<()> {
+    pub(crate) fn work(&mut self, amount: usize, span: Span) -> EvalResult<()> {
         self.steps = self.steps.saturating_add(amount as u64);
         if self.steps > self.limits.steps {
-            error("this code does not come to an end in reasonable time", span)
+            error("this code takes too long", span)
         } else {
             Ok(())
         }
     }
 
-    pub(crate) fn array(&mut self, items: Vec<Value>, span: Span) -> Evaluated {
+    pub(crate) fn array(&mut self, items: Vec<Value>, span: Span) -> EvalResult {
         self.work(items.len(), span)?;
         self.sized(items.len(), span)?;
         self.shallow(Value::list(items), span)
     }
 
-    pub(crate) fn hash(&mut self, entries: Hash, span: Span) -> Evaluated {
+    pub(crate) fn hash(&mut self, entries: Hash, span: Span) -> EvalResult {
         self.work(entries.len(), span)?;
         self.sized(entries.len(), span)?;
         self.shallow(Value::table(entries), span)
     }
 
-    pub(crate) fn sized(&self, length: usize, span: Span) -> Evaluated<()> {
-        match length > self.limits.elements {
-            true => error(
+    pub(crate) fn sized(&self, length: usize, span: Span) -> EvalResult<()> {
+        if length > self.limits.elements {
+            error(
                 format!(
                     "a collection has more than {} elements",
                     self.limits.elements
                 ),
                 span,
-            ),
-            false => Ok(()),
+            )
+        } else {
+            Ok(())
         }
     }
 
-    pub(crate) fn shallow(&self, value: Value, span: Span) -> Evaluated {
+    pub(crate) fn shallow(&self, value: Value, span: Span) -> EvalResult {
         if value.depth() > self.limits.depth {
             error("a value is nested too deeply", span)
         } else {
@@ -176,7 +177,7 @@ impl<'w> Evaluator<'w> {
         }
     }
 
-    pub(crate) fn string(&mut self, text: String, span: Span) -> Evaluated {
+    pub(crate) fn string(&mut self, text: String, span: Span) -> EvalResult {
         self.work(text.len() / 64, span)?;
         if text.len() > self.limits.string_bytes {
             error("a string is too long", span)
@@ -186,7 +187,7 @@ impl<'w> Evaluator<'w> {
     }
 
     /// Appends the text of a value to a string.
-    pub(crate) fn append(&mut self, out: &mut String, value: &Value, span: Span) -> Evaluated<()> {
+    pub(crate) fn append(&mut self, out: &mut String, value: &Value, span: Span) -> EvalResult<()> {
         let before = out.len();
         if !value.write_bounded(out, self.limits.string_bytes) {
             return error("a string is too long", span);
@@ -195,7 +196,7 @@ impl<'w> Evaluator<'w> {
     }
 
     /// Calls a lambda. `next` sets its value.
-    pub(crate) fn call_lambda(&mut self, lambda: &Lambda, arguments: Vec<Value>) -> Evaluated {
+    pub(crate) fn call_lambda(&mut self, lambda: &Lambda, arguments: Vec<Value>) -> EvalResult {
         self.deeper(lambda.span, |evaluator| {
             evaluator.scopes.push(false);
             let outcome = evaluator
@@ -215,7 +216,7 @@ impl<'w> Evaluator<'w> {
         definition: &Arc<crate::ast::Definition>,
         arguments: Vec<Value>,
         span: Span,
-    ) -> Evaluated {
+    ) -> EvalResult {
         self.deeper(span, |evaluator| {
             evaluator.scopes.push(true);
             let what = format!("`{}`", definition.name);

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use super::compare::number;
 use super::resource::references_in;
-use super::{Arrow, Evaluated, Evaluator, equal, error, order};
+use super::{Arrow, EvalResult, Evaluator, equal, error, order};
 use crate::ast::{BinaryOperator as Op, Expression};
 use crate::source::Span;
 use crate::value::{Float, Hash, Value};
@@ -16,7 +16,7 @@ impl Evaluator<'_> {
         left: &Expression,
         right: &Expression,
         span: Span,
-    ) -> Evaluated {
+    ) -> EvalResult {
         let one = self.value(left)?;
         match operator {
             Op::And if !one.is_true() => return Ok(Value::Boolean(false)),
@@ -53,7 +53,7 @@ impl Evaluator<'_> {
     }
 
     /// Records that `first` comes before `then`. The value of a chain is its last operand.
-    fn arrow(&mut self, first: &Value, then: &Value, span: Span) -> Evaluated<()> {
+    fn arrow(&mut self, first: &Value, then: &Value, span: Span) -> EvalResult<()> {
         let first = references_in(first, "an arrow", span)?;
         let then = references_in(then, "an arrow", span)?;
         self.work(first.len() + then.len(), span)?;
@@ -68,11 +68,11 @@ impl Evaluator<'_> {
         other: &Value,
         span: Span,
         wanted: fn(Ordering) -> bool,
-    ) -> Evaluated {
+    ) -> EvalResult {
         match order(one, other) {
             Some(found) => Ok(Value::Boolean(wanted(found))),
             None => error(
-                format!("{} and {} have no order", one.kind(), other.kind()),
+                format!("cannot compare {} and {}", one.kind(), other.kind()),
                 span,
             ),
         }
@@ -84,7 +84,7 @@ impl Evaluator<'_> {
         within: &Value,
         wanted: &Value,
         span: Span,
-    ) -> Evaluated<bool> {
+    ) -> EvalResult<bool> {
         Ok(match (within, wanted) {
             (Value::String(text), Value::String(part)) => {
                 text.to_lowercase().contains(&part.to_lowercase())
@@ -107,7 +107,7 @@ impl Evaluator<'_> {
         mut items: impl Iterator<Item = &'v Value>,
         wanted: &Value,
         span: Span,
-    ) -> Evaluated<bool> {
+    ) -> EvalResult<bool> {
         Ok(match wanted {
             Value::Regex(pattern) => {
                 for item in items {
@@ -125,7 +125,7 @@ impl Evaluator<'_> {
     }
 
     /// `x =~ y`
-    fn matched(&mut self, one: &Value, pattern: &Value, span: Span) -> Evaluated<bool> {
+    fn matched(&mut self, one: &Value, pattern: &Value, span: Span) -> EvalResult<bool> {
         match (one, pattern) {
             (Value::String(text), Value::Regex(pattern) | Value::String(pattern)) => {
                 self.matches(pattern, text, span)
@@ -142,7 +142,7 @@ impl Evaluator<'_> {
         }
     }
 
-    fn add(&mut self, one: Value, other: Value, span: Span) -> Evaluated {
+    fn add(&mut self, one: Value, other: Value, span: Span) -> EvalResult {
         match (one, other) {
             (Value::Array(list), other) => {
                 let mut items = list.items.clone();
@@ -170,7 +170,7 @@ impl Evaluator<'_> {
         }
     }
 
-    fn subtract(&mut self, one: Value, other: Value, span: Span) -> Evaluated {
+    fn subtract(&mut self, one: Value, other: Value, span: Span) -> EvalResult {
         match (one, other) {
             (Value::Array(list), other) => {
                 let gone: std::collections::HashSet<Value> = match other {
@@ -200,7 +200,7 @@ impl Evaluator<'_> {
     }
 }
 
-fn calculate(operator: Op, one: &Value, other: &Value, span: Span) -> Evaluated {
+fn calculate(operator: Op, one: &Value, other: &Value, span: Span) -> EvalResult {
     let one = numeric(one, span)?;
     let other = numeric(other, span)?;
     match (&one, &other) {
@@ -213,9 +213,9 @@ fn calculate(operator: Op, one: &Value, other: &Value, span: Span) -> Evaluated 
                 Op::Add => one + other,
                 Op::Subtract => one - other,
                 Op::Multiply => one * other,
-                Op::Divide if other == 0.0 => return error("nothing can be divided by 0", span),
+                Op::Divide if other == 0.0 => return error("division by zero", span),
                 Op::Divide => one / other,
-                _ => return error("this takes whole numbers", span),
+                _ => return error("expected integers", span),
             };
             Ok(Value::Float(Float(value)))
         }
@@ -223,7 +223,7 @@ fn calculate(operator: Op, one: &Value, other: &Value, span: Span) -> Evaluated 
 }
 
 /// Returns a number, also from a text that is one.
-fn numeric(value: &Value, span: Span) -> Evaluated {
+fn numeric(value: &Value, span: Span) -> EvalResult {
     match value {
         Value::Integer(_) | Value::Float(_) => Ok(value.clone()),
         Value::String(text) => super::functions::text_to_number(text)
@@ -232,14 +232,14 @@ fn numeric(value: &Value, span: Span) -> Evaluated {
     }
 }
 
-fn integers(operator: Op, one: i64, other: i64, span: Span) -> Evaluated {
+fn integers(operator: Op, one: i64, other: i64, span: Span) -> EvalResult {
     let shift = |by: i64| u32::try_from(by.unsigned_abs()).ok().filter(|by| *by < 64);
     let value = match operator {
         Op::Add => one.checked_add(other),
         Op::Subtract => one.checked_sub(other),
         Op::Multiply => one.checked_mul(other),
         Op::Divide | Op::Modulo if other == 0 => {
-            return error("nothing can be divided by 0", span);
+            return error("division by zero", span);
         }
         // Ruby rounds down, even below zero.
         Op::Divide => one.checked_div_euclid(other).map(|quotient| {
@@ -266,7 +266,7 @@ fn integers(operator: Op, one: i64, other: i64, span: Span) -> Evaluated {
                 (None, false) => Some(if one < 0 { -1 } else { 0 }),
             }
         }
-        _ => return error("this takes no numbers", span),
+        _ => return error("expected no numbers", span),
     };
     match value {
         Some(value) => Ok(Value::Integer(value)),

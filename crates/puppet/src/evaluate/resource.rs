@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use indexmap::IndexMap;
 
-use super::{Evaluated, Evaluator, error};
+use super::{EvalResult, Evaluator, error};
 use crate::ast::{Attribute, AttributeOperator, Expression, Kind, Resource, ResourceForm};
 use crate::diagnostic::Diagnostic;
 use crate::reference::Reference;
@@ -13,7 +13,7 @@ use crate::value::Value;
 
 /// A resource with its parameters, and the location of each.
 #[derive(Clone, Debug)]
-pub(crate) struct Declared {
+pub(crate) struct DeclaredResource {
     pub(crate) reference: Reference,
     pub(crate) attributes: IndexMap<String, (Value, Span)>,
     pub(crate) span: Span,
@@ -28,7 +28,7 @@ pub(crate) struct Arrow {
 }
 
 /// Returns the references in a value: one, none, or a list of them.
-pub(crate) fn references_in(value: &Value, what: &str, span: Span) -> Evaluated<Vec<Reference>> {
+pub(crate) fn references_in(value: &Value, what: &str, span: Span) -> EvalResult<Vec<Reference>> {
     match value {
         Value::Reference(reference) => Ok(vec![(**reference).clone()]),
         Value::Undef => Ok(Vec::new()),
@@ -41,7 +41,7 @@ pub(crate) fn references_in(value: &Value, what: &str, span: Span) -> Evaluated<
         }
         other => error(
             format!(
-                "{what} takes resources like `Sql['x']`, not {}",
+                "{what} takes resources such as `Sql['x']`, not {}",
                 other.kind()
             ),
             span,
@@ -50,9 +50,9 @@ pub(crate) fn references_in(value: &Value, what: &str, span: Span) -> Evaluated<
 }
 
 impl Evaluator<'_> {
-    pub(super) fn resource(&mut self, resource: &Resource, span: Span) -> Evaluated {
+    pub(super) fn resource(&mut self, resource: &Resource, span: Span) -> EvalResult {
         if resource.form != ResourceForm::Regular {
-            return error("virtual and exported resources cannot stand here", span);
+            return error("virtual and exported resources are not allowed here", span);
         }
         let type_name = self.resource_type(&resource.type_name)?;
         let mut references = Vec::new();
@@ -74,7 +74,7 @@ impl Evaluator<'_> {
                 references.push(Value::Reference(Arc::new(reference.clone())));
                 self.work(attributes.len() + 1, span)?;
                 self.sized(self.declared.len(), span)?;
-                self.declared.push(Declared {
+                self.declared.push(DeclaredResource {
                     reference,
                     attributes: attributes.clone(),
                     span: resource.type_name.span.to(body.title.span),
@@ -84,25 +84,28 @@ impl Evaluator<'_> {
         self.array(references, span)
     }
 
-    fn resource_type(&mut self, expression: &Expression) -> Evaluated<String> {
+    fn resource_type(&mut self, expression: &Expression) -> EvalResult<String> {
         if let Kind::Name(name) = &expression.kind {
             return Ok(name.clone());
         }
         match self.value(expression)? {
             Value::Type(of) => Ok(of.to_string()),
             other => error(
-                format!("a resource has a type, not {}", other.kind()),
+                format!("a resource needs a type, not {}", other.kind()),
                 expression.span,
             ),
         }
     }
 
-    fn titles(&mut self, title: Value, span: Span) -> Evaluated<Vec<String>> {
+    fn titles(&mut self, title: Value, span: Span) -> EvalResult<Vec<String>> {
         let text = |value: &Value| match value {
             Value::String(text) if text.is_empty() => error("a title cannot be empty", span),
             Value::String(text) => Ok(text.to_string()),
             Value::Integer(number) => Ok(number.to_string()),
-            other => error(format!("a title is a string, not {}", other.kind()), span),
+            other => error(
+                format!("a title must be a string, not {}", other.kind()),
+                span,
+            ),
         };
         match &title {
             Value::Array(list) => list.items.iter().map(text).collect(),
@@ -114,7 +117,7 @@ impl Evaluator<'_> {
     pub(crate) fn attributes(
         &mut self,
         list: &[Attribute],
-    ) -> Evaluated<IndexMap<String, (Value, Span)>> {
+    ) -> EvalResult<IndexMap<String, (Value, Span)>> {
         let mut attributes = IndexMap::with_capacity(list.len());
         for attribute in list {
             let value = self.value(&attribute.value)?;
@@ -145,7 +148,7 @@ impl Evaluator<'_> {
                     }
                 }
                 AttributeOperator::Add => {
-                    return error("`+>` can only stand in an override", attribute.span);
+                    return error("`+>` is only allowed in an override", attribute.span);
                 }
             }
         }
@@ -159,7 +162,7 @@ impl Evaluator<'_> {
         value: Value,
         place: Span,
         name_span: Span,
-    ) -> Evaluated<()> {
+    ) -> EvalResult<()> {
         if let Some((_, earlier)) = attributes.get(name) {
             return Err(Diagnostic::new(format!("`{name}` is set twice"), name_span)
                 .also(*earlier, "first set here")

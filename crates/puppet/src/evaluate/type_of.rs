@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Evaluated, Evaluator, error};
+use super::{EvalResult, Evaluator, error};
 use crate::reference::capitalized;
 use crate::source::Span;
 use crate::value::types::{Bounds, Member, Type};
@@ -10,7 +10,7 @@ use crate::value::{Float, Value};
 
 impl Evaluator<'_> {
     /// Returns a type by its name alone.
-    pub(super) fn named_type(&mut self, name: &str, span: Span) -> Evaluated<Type> {
+    pub(super) fn named_type(&mut self, name: &str, span: Span) -> EvalResult<Type> {
         let any = || Arc::new(Type::Any);
         let open = Bounds::default();
         Ok(match name.strip_prefix("::").unwrap_or(name) {
@@ -50,7 +50,7 @@ impl Evaluator<'_> {
     }
 
     /// Returns an alias or a resource type.
-    fn other_type(&mut self, name: &str, span: Span) -> Evaluated<Type> {
+    fn other_type(&mut self, name: &str, span: Span) -> EvalResult<Type> {
         match self.alias(name, span)? {
             Some(alias) => self.deeper(span, |evaluator| evaluator.type_of(&alias)),
             None => Ok(Type::Resource(Some(capitalized(name).into()))),
@@ -58,7 +58,7 @@ impl Evaluator<'_> {
     }
 
     /// `Type[…]`
-    pub(super) fn parameterised(&mut self, of: &Type, keys: Vec<Value>, span: Span) -> Evaluated {
+    pub(super) fn parameterised(&mut self, of: &Type, keys: Vec<Value>, span: Span) -> EvalResult {
         let made = match of {
             Type::Boolean(_) => match keys.first() {
                 Some(Value::Boolean(value)) => Type::Boolean(Some(*value)),
@@ -97,11 +97,14 @@ impl Evaluator<'_> {
     }
 }
 
-fn bounds(keys: &[Value], span: Span) -> Evaluated<Bounds> {
+fn bounds(keys: &[Value], span: Span) -> EvalResult<Bounds> {
     let bound = |key: Option<&Value>| match key {
         None | Some(Value::Default) => Ok(None),
         Some(Value::Integer(value)) => Ok(Some(*value)),
-        Some(other) => error(format!("a bound is a number, not {}", other.kind()), span),
+        Some(other) => error(
+            format!("a bound must be a number, not {}", other.kind()),
+            span,
+        ),
     };
     Ok(Bounds {
         from: bound(keys.first())?,
@@ -118,7 +121,7 @@ fn float(key: Option<&Value>) -> Option<Float> {
     }
 }
 
-fn texts(keys: &[Value], span: Span) -> Evaluated<Vec<Arc<str>>> {
+fn texts(keys: &[Value], span: Span) -> EvalResult<Vec<Arc<str>>> {
     let text = |key: &Value| match key {
         Value::String(text) => Ok(text.clone()),
         other => error(format!("expected a string, not {}", other.kind()), span),
@@ -126,7 +129,7 @@ fn texts(keys: &[Value], span: Span) -> Evaluated<Vec<Arc<str>>> {
     keys.iter().map(text).collect()
 }
 
-fn patterns(keys: &[Value], span: Span) -> Evaluated<Vec<Arc<str>>> {
+fn patterns(keys: &[Value], span: Span) -> EvalResult<Vec<Arc<str>>> {
     let pattern = |key: &Value| match key {
         Value::String(text) | Value::Regex(text) => Ok(text.clone()),
         Value::Type(of) => match &**of {
@@ -142,7 +145,7 @@ fn patterns(keys: &[Value], span: Span) -> Evaluated<Vec<Arc<str>>> {
 }
 
 /// Returns a type. A string stands for the type that accepts only this string.
-fn as_type(key: &Value, span: Span) -> Evaluated<Type> {
+fn as_type(key: &Value, span: Span) -> EvalResult<Type> {
     match key {
         Value::Type(of) => Ok((**of).clone()),
         Value::String(text) => Ok(Type::Enum(vec![text.clone()])),
@@ -153,11 +156,11 @@ fn as_type(key: &Value, span: Span) -> Evaluated<Type> {
     }
 }
 
-fn types(keys: &[Value], span: Span) -> Evaluated<Vec<Type>> {
+fn types(keys: &[Value], span: Span) -> EvalResult<Vec<Type>> {
     keys.iter().map(|key| as_type(key, span)).collect()
 }
 
-fn single_type(keys: &[Value], span: Span) -> Evaluated<Type> {
+fn single_type(keys: &[Value], span: Span) -> EvalResult<Type> {
     match keys {
         [one] => as_type(one, span),
         _ => error("expected one type", span),
@@ -165,14 +168,14 @@ fn single_type(keys: &[Value], span: Span) -> Evaluated<Type> {
 }
 
 /// Returns the leading type, if there is one: `Array[1, 2]` has none.
-fn leading_type(keys: &[Value], span: Span) -> Evaluated<(Type, &[Value])> {
+fn leading_type(keys: &[Value], span: Span) -> EvalResult<(Type, &[Value])> {
     match keys {
         [] | [Value::Integer(_) | Value::Default, ..] => Ok((Type::Any, keys)),
         [first, rest @ ..] => Ok((as_type(first, span)?, rest)),
     }
 }
 
-fn members(keys: &[Value], span: Span) -> Evaluated<Vec<Member>> {
+fn members(keys: &[Value], span: Span) -> EvalResult<Vec<Member>> {
     let [Value::Hash(table)] = keys else {
         return error("`Struct[…]` takes a hash", span);
     };
@@ -191,7 +194,12 @@ fn members(keys: &[Value], span: Span) -> Evaluated<Vec<Member>> {
                 },
                 _ => return error("expected the name of a key", span),
             },
-            other => return error(format!("a key is a string, not {}", other.kind()), span),
+            other => {
+                return error(
+                    format!("a key must be a string, not {}", other.kind()),
+                    span,
+                );
+            }
         };
         Ok(Member { name, optional, of })
     };

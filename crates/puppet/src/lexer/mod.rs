@@ -172,9 +172,10 @@ impl<'a> Lexer<'a> {
             word = &self.rest()[..dashed_length(self.rest(), length)];
         }
         self.position += word.len();
-        match capital {
-            true => TokenKind::TypeName(word.to_owned()),
-            false => TokenKind::Name(word.to_owned()),
+        if capital {
+            TokenKind::TypeName(word.to_owned())
+        } else {
+            TokenKind::Name(word.to_owned())
         }
     }
 
@@ -202,7 +203,7 @@ impl<'a> Lexer<'a> {
             None => {
                 let odd = rest.chars().next().unwrap_or(' ');
                 let span = self.span(self.position, self.position + odd.len_utf8());
-                let message = format!("`{}` means nothing here", odd.escape_debug());
+                let message = format!("unexpected `{}`", odd.escape_debug());
                 Err(Diagnostic::new(message, span))
             }
         }

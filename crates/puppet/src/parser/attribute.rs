@@ -1,12 +1,12 @@
 //! `name => value` in resources, overrides, collectors and mappings.
 
-use super::{Parsed, Parser};
+use super::{ParseResult, Parser};
 use crate::ast::{Attribute, AttributeOperator};
 use crate::lexer::TokenKind;
 
 impl Parser<'_> {
     /// Reads attributes up to `}` or `;`, which is not consumed.
-    pub(super) fn attributes(&mut self) -> Parsed<Vec<Attribute>> {
+    pub(super) fn attributes(&mut self) -> ParseResult<Vec<Attribute>> {
         let mut attributes = Vec::new();
         while !self.is("}") && !self.is(";") && !self.at_end() {
             attributes.push(self.attribute()?);
@@ -18,7 +18,7 @@ impl Parser<'_> {
     }
 
     /// Reads `{ … }` with attributes only.
-    pub(super) fn attribute_block(&mut self, what: &str) -> Parsed<Vec<Attribute>> {
+    pub(super) fn attribute_block(&mut self, what: &str) -> ParseResult<Vec<Attribute>> {
         let opened = self.expect("{", &format!("at the start of {what}"))?;
         self.braces(false, |parser| {
             let attributes = parser.attributes()?;
@@ -27,7 +27,7 @@ impl Parser<'_> {
         })
     }
 
-    fn attribute(&mut self) -> Parsed<Attribute> {
+    fn attribute(&mut self) -> ParseResult<Attribute> {
         let span = self.span();
         let name = match self.kind() {
             TokenKind::Name(name) => name.clone(),

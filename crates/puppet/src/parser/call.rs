@@ -1,6 +1,6 @@
 //! Calls and their lambdas.
 
-use super::{Parsed, Parser};
+use super::{ParseResult, Parser};
 use crate::ast::{Call, Expression, Kind, Lambda, Parameter};
 use crate::lexer::TokenKind;
 
@@ -12,20 +12,20 @@ const STATEMENT_CALLS: &[&str] = &[
 
 impl Parser<'_> {
     /// Reads `name(…)`, with or without a lambda.
-    pub(super) fn call(&mut self, name: &str) -> Parsed<Expression> {
+    pub(super) fn call(&mut self, name: &str) -> ParseResult<Expression> {
         let name_span = self.span();
         self.bump();
         self.call_with(name.to_owned(), name_span, None, Vec::new())
     }
 
     /// `Integer('1')`
-    pub(super) fn call_of(&mut self, callee: Expression) -> Parsed<Expression> {
+    pub(super) fn call_of(&mut self, callee: Expression) -> ParseResult<Expression> {
         let span = callee.span;
         self.call_with("new".to_owned(), span, Some(callee), Vec::new())
     }
 
     /// `target.name`, `target.name(…)`, `target.name |…| { … }`
-    pub(super) fn method(&mut self, target: Expression) -> Parsed<Expression> {
+    pub(super) fn method(&mut self, target: Expression) -> ParseResult<Expression> {
         self.bump();
         let name_span = self.span();
         let TokenKind::Name(name) = self.kind() else {
@@ -41,16 +41,17 @@ impl Parser<'_> {
         name_span: crate::source::Span,
         callee: Option<Expression>,
         mut arguments: Vec<Expression>,
-    ) -> Parsed<Expression> {
+    ) -> ParseResult<Expression> {
         let start = arguments.first().map_or(name_span, |first| first.span);
         if self.is("(") {
             let opened = self.span();
             self.bump();
             arguments.extend(self.list(")", opened, "these arguments", Self::argument)?);
         }
-        let lambda = match self.is("|") {
-            true => Some(self.lambda()?),
-            false => None,
+        let lambda = if self.is("|") {
+            Some(self.lambda()?)
+        } else {
+            None
         };
         let call = Call {
             name,
@@ -63,7 +64,7 @@ impl Parser<'_> {
     }
 
     /// Reads an argument. `f('a' => 1)` passes a hash.
-    fn argument(&mut self) -> Parsed<Expression> {
+    fn argument(&mut self) -> ParseResult<Expression> {
         let argument = self.element()?;
         if !self.eat("=>") {
             return Ok(argument);
@@ -74,7 +75,7 @@ impl Parser<'_> {
     }
 
     /// Reads `include a, b`, if this is such a call.
-    pub(super) fn statement_call(&mut self) -> Parsed<Option<Expression>> {
+    pub(super) fn statement_call(&mut self) -> ParseResult<Option<Expression>> {
         let TokenKind::Name(name) = self.kind() else {
             return Ok(None);
         };
@@ -122,13 +123,14 @@ impl Parser<'_> {
         }
     }
 
-    fn lambda(&mut self) -> Parsed<Lambda> {
+    fn lambda(&mut self) -> ParseResult<Lambda> {
         let opened = self.span();
         self.bump();
         let parameters = self.list("|", opened, "these parameters", Self::parameter)?;
-        let returns = match self.eat(">>") {
-            true => Some(self.type_expression()?),
-            false => None,
+        let returns = if self.eat(">>") {
+            Some(self.type_expression()?)
+        } else {
+            None
         };
         let body = self.body("this lambda")?;
         Ok(Lambda {
@@ -140,16 +142,17 @@ impl Parser<'_> {
     }
 
     /// Reads the `(…)` of a definition. Without it there are no parameters.
-    pub(super) fn parameters(&mut self) -> Parsed<Vec<Parameter>> {
+    pub(super) fn parameters(&mut self) -> ParseResult<Vec<Parameter>> {
         let opened = self.span();
-        match self.eat("(") {
-            true => self.list(")", opened, "these parameters", Self::parameter),
-            false => Ok(Vec::new()),
+        if self.eat("(") {
+            self.list(")", opened, "these parameters", Self::parameter)
+        } else {
+            Ok(Vec::new())
         }
     }
 
     /// `Integer[1] *$name = 1`
-    fn parameter(&mut self) -> Parsed<Parameter> {
+    fn parameter(&mut self) -> ParseResult<Parameter> {
         let start = self.span();
         let type_expression = match self.kind() {
             TokenKind::TypeName(_) => Some(self.type_expression()?),
@@ -160,9 +163,10 @@ impl Parser<'_> {
             return Err(self.unexpected("a parameter like `$name`"));
         };
         self.bump();
-        let default = match self.eat("=") {
-            true => Some(self.element()?),
-            false => None,
+        let default = if self.eat("=") {
+            Some(self.element()?)
+        } else {
+            None
         };
         Ok(Parameter {
             name: name.clone(),
@@ -174,7 +178,7 @@ impl Parser<'_> {
     }
 
     /// `Optional[String[1]]`
-    pub(super) fn type_expression(&mut self) -> Parsed<Expression> {
+    pub(super) fn type_expression(&mut self) -> ParseResult<Expression> {
         self.braces(true, |parser| {
             let primary = parser.primary()?;
             parser.postfix(primary)

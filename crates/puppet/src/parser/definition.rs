@@ -3,12 +3,12 @@
 //! None of these words is reserved everywhere: `class { 'x': }` is a resource, and `site` may be a
 //! name. So each rule looks at the next tokens.
 
-use super::{Parsed, Parser};
+use super::{ParseResult, Parser};
 use crate::ast::{Definition, Expression, Kind, Mapping, MappingKind, NodeDefinition};
 use crate::lexer::TokenKind;
 
 impl Parser<'_> {
-    pub(super) fn definition(&mut self) -> Parsed<Option<Expression>> {
+    pub(super) fn definition(&mut self) -> ParseResult<Option<Expression>> {
         let word = match self.kind() {
             TokenKind::Name(word) => word.as_str(),
             TokenKind::TypeName(_) => return self.mapping(),
@@ -33,7 +33,7 @@ impl Parser<'_> {
         &mut self,
         what: &str,
         kind: impl FnOnce(Box<Definition>) -> Kind,
-    ) -> Parsed<Expression> {
+    ) -> ParseResult<Expression> {
         let start = self.span();
         self.bump();
         let name_span = self.span();
@@ -42,14 +42,16 @@ impl Parser<'_> {
         };
         self.bump();
         let parameters = self.parameters()?;
-        let parent = match self.eat_word("inherits") {
-            true => Some(self.parent()?),
-            false => None,
+        let parent = if self.eat_word("inherits") {
+            Some(self.parent()?)
+        } else {
+            None
         };
         // `class a inherits b (…)` was never valid, so the order is fixed.
-        let returns = match self.eat(">>") {
-            true => Some(self.type_expression()?),
-            false => None,
+        let returns = if self.eat(">>") {
+            Some(self.type_expression()?)
+        } else {
+            None
         };
         let body = self.body(&format!("this {what}"))?;
         let definition = Definition {
@@ -63,7 +65,7 @@ impl Parser<'_> {
         self.make(kind(Box::new(definition)), start.to(self.last_span()))
     }
 
-    fn parent(&mut self) -> Parsed<String> {
+    fn parent(&mut self) -> ParseResult<String> {
         let TokenKind::Name(parent) = self.kind() else {
             return Err(self.unexpected("the name of a class after `inherits`"));
         };
@@ -71,7 +73,7 @@ impl Parser<'_> {
         Ok(parent.clone())
     }
 
-    fn type_alias(&mut self) -> Parsed<Expression> {
+    fn type_alias(&mut self) -> ParseResult<Expression> {
         let start = self.span();
         self.bump();
         let TokenKind::TypeName(name) = self.kind() else {
@@ -95,16 +97,17 @@ impl Parser<'_> {
         )
     }
 
-    fn node(&mut self) -> Parsed<Expression> {
+    fn node(&mut self) -> ParseResult<Expression> {
         let start = self.span();
         self.bump();
         let mut matches = vec![self.node_name()?];
         while self.eat(",") && !self.is("{") {
             matches.push(self.node_name()?);
         }
-        let parent = match self.eat_word("inherits") {
-            true => Some(self.node_name()?),
-            false => None,
+        let parent = if self.eat_word("inherits") {
+            Some(self.node_name()?)
+        } else {
+            None
         };
         let body = self.body("this node")?;
         let node = NodeDefinition {
@@ -116,7 +119,7 @@ impl Parser<'_> {
     }
 
     /// Reads a string, a regular expression, `default`, or bare words with dots.
-    fn node_name(&mut self) -> Parsed<Expression> {
+    fn node_name(&mut self) -> ParseResult<Expression> {
         let start = self.span();
         let piece = |kind: &TokenKind| match kind {
             TokenKind::Name(word) => Some(word.clone()),
@@ -142,7 +145,7 @@ impl Parser<'_> {
         self.make(kind, start.to(self.last_span()))
     }
 
-    fn site(&mut self) -> Parsed<Expression> {
+    fn site(&mut self) -> ParseResult<Expression> {
         let start = self.span();
         self.bump();
         let body = self.body("this site")?;
@@ -150,7 +153,7 @@ impl Parser<'_> {
     }
 
     /// Reads `Lamp::Mysql produces Sql { … }`, or `Class[lamp] produces Sql { … }`.
-    fn mapping(&mut self) -> Parsed<Option<Expression>> {
+    fn mapping(&mut self) -> ParseResult<Option<Expression>> {
         let TokenKind::TypeName(component) = self.kind() else {
             return Ok(None);
         };

@@ -1,23 +1,23 @@
 //! Expressions: operators and postfix forms (`[…]`, `.name`, `? { }`).
 
 use super::operator::{self, Infix};
-use super::{Parsed, Parser};
+use super::{ParseResult, Parser};
 use crate::ast::{Expression, Kind, UnaryOperator};
 use crate::lexer::TokenKind;
 
 impl Parser<'_> {
     /// Reads a whole expression, including assignments and chains.
-    pub(super) fn expression(&mut self) -> Parsed<Expression> {
+    pub(super) fn expression(&mut self) -> ParseResult<Expression> {
         self.binding(0)
     }
 
     /// Reads an expression inside a list: no chain, no assignment.
-    pub(super) fn element(&mut self) -> Parsed<Expression> {
+    pub(super) fn element(&mut self) -> ParseResult<Expression> {
         self.binding(operator::ASSIGNMENT + 1)
     }
 
     /// Reads operators that bind at least this strongly.
-    fn binding(&mut self, least: u8) -> Parsed<Expression> {
+    fn binding(&mut self, least: u8) -> ParseResult<Expression> {
         self.deeper(|parser| {
             let mut left = parser.prefix()?;
             while let Some((infix, strength)) = operator::infix(parser) {
@@ -37,7 +37,7 @@ impl Parser<'_> {
         })
     }
 
-    fn joined(&self, infix: Infix, left: Expression, right: Expression) -> Parsed<Expression> {
+    fn joined(&self, infix: Infix, left: Expression, right: Expression) -> ParseResult<Expression> {
         let span = left.span.to(right.span);
         let (left, right) = (Box::new(left), Box::new(right));
         let kind = match infix {
@@ -47,7 +47,7 @@ impl Parser<'_> {
         self.make(kind, span)
     }
 
-    fn prefix(&mut self) -> Parsed<Expression> {
+    fn prefix(&mut self) -> ParseResult<Expression> {
         let start = self.span();
         let operator = match self.kind() {
             TokenKind::Symbol("!") => UnaryOperator::Not,
@@ -64,7 +64,7 @@ impl Parser<'_> {
         self.make(Kind::Unary(operator, Box::new(operand)), span)
     }
 
-    pub(super) fn postfix(&mut self, mut target: Expression) -> Parsed<Expression> {
+    pub(super) fn postfix(&mut self, mut target: Expression) -> ParseResult<Expression> {
         loop {
             target = match self.kind() {
                 TokenKind::Symbol("[") if !self.after_space() => self.access(target)?,
@@ -76,7 +76,7 @@ impl Parser<'_> {
         }
     }
 
-    fn access(&mut self, target: Expression) -> Parsed<Expression> {
+    fn access(&mut self, target: Expression) -> ParseResult<Expression> {
         let opened = self.span();
         self.bump();
         let keys = self.list("]", opened, "this access", Self::element)?;
@@ -85,18 +85,19 @@ impl Parser<'_> {
     }
 
     /// Reads `$x ? { a => b, default => c }`, or one `a => b` without braces.
-    fn selector(&mut self, target: Expression) -> Parsed<Expression> {
+    fn selector(&mut self, target: Expression) -> ParseResult<Expression> {
         self.bump();
         let opened = self.span();
-        let options = match self.eat("{") {
-            true => self.list("}", opened, "this selector", Self::pair)?,
-            false => vec![self.pair()?],
+        let options = if self.eat("{") {
+            self.list("}", opened, "this selector", Self::pair)?
+        } else {
+            vec![self.pair()?]
         };
         let span = target.span.to(self.last_span());
         self.make(Kind::Selector(Box::new(target), options), span)
     }
 
-    pub(super) fn pair(&mut self) -> Parsed<(Expression, Expression)> {
+    pub(super) fn pair(&mut self) -> ParseResult<(Expression, Expression)> {
         let key = self.element()?;
         self.expect("=>", "after this key")?;
         let value = self.element()?;

@@ -19,7 +19,7 @@ use crate::lexer::{Token, TokenKind};
 use crate::limits::Limits;
 use crate::source::Span;
 
-type Parsed<T> = Result<T, Diagnostic>;
+type ParseResult<T> = Result<T, Diagnostic>;
 
 /// Parses a whole file.
 pub(crate) fn parse(
@@ -130,7 +130,7 @@ impl<'t> Parser<'t> {
         found
     }
 
-    fn expect(&mut self, symbol: &str, place: &str) -> Parsed<Span> {
+    fn expect(&mut self, symbol: &str, place: &str) -> ParseResult<Span> {
         if self.eat(symbol) {
             return Ok(self.last_span());
         }
@@ -138,7 +138,7 @@ impl<'t> Parser<'t> {
     }
 
     /// Reads the closing symbol of a pair. If it is missing, the error shows the opening one.
-    fn expect_closing(&mut self, symbol: &str, opened: Span, what: &str) -> Parsed<Span> {
+    fn expect_closing(&mut self, symbol: &str, opened: Span, what: &str) -> ParseResult<Span> {
         if self.eat(symbol) {
             return Ok(self.last_span());
         }
@@ -153,7 +153,7 @@ impl<'t> Parser<'t> {
     }
 
     /// Runs `work` one level deeper.
-    fn deeper<T>(&mut self, work: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
+    fn deeper<T>(&mut self, work: impl FnOnce(&mut Self) -> ParseResult<T>) -> ParseResult<T> {
         if self.depth >= self.limits.depth {
             return Err(self.too_deep(self.span()));
         }
@@ -164,7 +164,11 @@ impl<'t> Parser<'t> {
     }
 
     /// Runs `work` with another meaning of `{` after words.
-    fn braces<T>(&mut self, is_body: bool, work: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
+    fn braces<T>(
+        &mut self,
+        is_body: bool,
+        work: impl FnOnce(&mut Self) -> ParseResult<T>,
+    ) -> ParseResult<T> {
         let outer = std::mem::replace(&mut self.brace_is_body, is_body);
         let outcome = work(self);
         self.brace_is_body = outer;
@@ -177,7 +181,7 @@ impl<'t> Parser<'t> {
     }
 
     /// Creates an expression from its parts. Refuses one that is too high.
-    fn make(&self, kind: Kind, span: Span) -> Parsed<Expression> {
+    fn make(&self, kind: Kind, span: Span) -> ParseResult<Expression> {
         let height = height::of(&kind);
         if height as usize > self.limits.depth {
             return Err(self.too_deep(span));
@@ -191,8 +195,8 @@ impl<'t> Parser<'t> {
         closing: &str,
         opened: Span,
         what: &str,
-        mut item: impl FnMut(&mut Self) -> Parsed<T>,
-    ) -> Parsed<Vec<T>> {
+        mut item: impl FnMut(&mut Self) -> ParseResult<T>,
+    ) -> ParseResult<Vec<T>> {
         let mut items = Vec::new();
         self.braces(false, |parser| {
             while !parser.is(closing) {
@@ -207,7 +211,7 @@ impl<'t> Parser<'t> {
     }
 
     /// Reads `{ … }` with statements inside.
-    fn body(&mut self, what: &str) -> Parsed<Vec<Expression>> {
+    fn body(&mut self, what: &str) -> ParseResult<Vec<Expression>> {
         let opened = self.expect("{", &format!("at the start of {what}"))?;
         self.deeper(|parser| {
             parser.braces(false, |parser| {

@@ -1,13 +1,13 @@
 //! The primary values of expressions.
 
-use super::{Parsed, Parser};
+use super::{ParseResult, Parser};
 use crate::ast::{Expression, Kind, Segment};
 use crate::diagnostic::Diagnostic;
 use crate::lexer::{Token, TokenKind, TokenSegment};
 use crate::source::Span;
 
 impl Parser<'_> {
-    pub(super) fn primary(&mut self) -> Parsed<Expression> {
+    pub(super) fn primary(&mut self) -> ParseResult<Expression> {
         let span = self.span();
         let kind = match self.kind() {
             TokenKind::Integer(value) => Kind::Integer(*value),
@@ -28,33 +28,32 @@ impl Parser<'_> {
         self.make(kind, span)
     }
 
-    fn array(&mut self) -> Parsed<Expression> {
+    fn array(&mut self) -> ParseResult<Expression> {
         let opened = self.span();
         self.bump();
         let items = self.list("]", opened, "this array", |parser| {
             let item = parser.element()?;
             // `['a' => 1]` is an array with a hash in it.
-            match parser.is("=>") {
-                false => Ok(item),
-                true => {
-                    parser.bump();
-                    let value = parser.element()?;
-                    let span = item.span.to(value.span);
-                    parser.make(Kind::Hash(vec![(item, value)]), span)
-                }
+            if parser.is("=>") {
+                parser.bump();
+                let value = parser.element()?;
+                let span = item.span.to(value.span);
+                parser.make(Kind::Hash(vec![(item, value)]), span)
+            } else {
+                Ok(item)
             }
         })?;
         self.make(Kind::Array(items), opened.to(self.last_span()))
     }
 
-    fn hash(&mut self) -> Parsed<Expression> {
+    fn hash(&mut self) -> ParseResult<Expression> {
         let opened = self.span();
         self.bump();
         let pairs = self.list("}", opened, "this hash", Self::pair)?;
         self.make(Kind::Hash(pairs), opened.to(self.last_span()))
     }
 
-    fn parenthesised(&mut self) -> Parsed<Expression> {
+    fn parenthesised(&mut self) -> ParseResult<Expression> {
         let opened = self.span();
         self.bump();
         let inner = self.braces(false, |parser| {
@@ -66,7 +65,7 @@ impl Parser<'_> {
     }
 
     /// Reads a word in value position: a literal, a choice, a call, a resource or itself.
-    fn word(&mut self, word: &str) -> Parsed<Expression> {
+    fn word(&mut self, word: &str) -> ParseResult<Expression> {
         let span = self.span();
         let kind = match word {
             "undef" => Kind::Undef,
@@ -83,7 +82,7 @@ impl Parser<'_> {
         self.make(kind, span)
     }
 
-    fn type_name(&mut self, name: &str) -> Parsed<Expression> {
+    fn type_name(&mut self, name: &str) -> ParseResult<Expression> {
         let span = self.span();
         if let TokenKind::Symbol("<|" | "<<|") = self.kind_at(1) {
             return self.collector(name);
@@ -93,13 +92,14 @@ impl Parser<'_> {
         }
         self.bump();
         let name = self.make(Kind::TypeName(name.to_owned()), span)?;
-        match self.is("(") && !self.after_space() {
-            true => self.call_of(name),
-            false => Ok(name),
+        if self.is("(") && !self.after_space() {
+            self.call_of(name)
+        } else {
+            Ok(name)
         }
     }
 
-    fn interpolated(&mut self, segments: &[TokenSegment], span: Span) -> Parsed<Kind> {
+    fn interpolated(&mut self, segments: &[TokenSegment], span: Span) -> ParseResult<Kind> {
         let mut parts = Vec::with_capacity(segments.len());
         for segment in segments {
             parts.push(match segment {
@@ -114,7 +114,7 @@ impl Parser<'_> {
     }
 
     /// Reads an interpolation: `${name}`, `${name[0]}` and `${name.upcase}` mean the variable.
-    fn inserted(&self, tokens: &[Token], string: Span) -> Parsed<Expression> {
+    fn inserted(&self, tokens: &[Token], string: Span) -> ParseResult<Expression> {
         let mut tokens = tokens.to_vec();
         let call = matches!(
             tokens.get(1).map(|next| &next.kind),
@@ -154,12 +154,13 @@ impl Parser<'_> {
         }
         let mut inner = Parser::new(&tokens, span, self.limits, self.depth);
         let expression = inner.deeper(|inner| inner.expression())?;
-        match inner.at_end() {
-            true => Ok(expression),
-            false => Err(Diagnostic::new(
-                "only one expression can stand in `${…}`",
+        if inner.at_end() {
+            Ok(expression)
+        } else {
+            Err(Diagnostic::new(
+                "only one expression is allowed in `${…}`",
                 inner.span(),
-            )),
+            ))
         }
     }
 }

@@ -1,19 +1,20 @@
 //! Resources, their defaults, overrides and collectors.
 
-use super::{Parsed, Parser};
+use super::{ParseResult, Parser};
 use crate::ast::{Collector, Expression, Kind, Resource, ResourceBody, ResourceForm};
 use crate::lexer::TokenKind;
 
 impl Parser<'_> {
     /// Reads `type { title: … }`. The current token is the type's name.
-    pub(super) fn resource(&mut self) -> Parsed<Expression> {
+    pub(super) fn resource(&mut self) -> ParseResult<Expression> {
         self.resource_of(ResourceForm::Regular)
     }
 
-    pub(super) fn virtual_resource(&mut self) -> Parsed<Expression> {
-        let form = match self.is("@@") {
-            true => ResourceForm::Exported,
-            false => ResourceForm::Virtual,
+    pub(super) fn virtual_resource(&mut self) -> ParseResult<Expression> {
+        let form = if self.is("@@") {
+            ResourceForm::Exported
+        } else {
+            ResourceForm::Virtual
         };
         self.bump();
         match (self.kind(), self.is_at(1, "{")) {
@@ -22,7 +23,7 @@ impl Parser<'_> {
         }
     }
 
-    fn resource_of(&mut self, form: ResourceForm) -> Parsed<Expression> {
+    fn resource_of(&mut self, form: ResourceForm) -> ParseResult<Expression> {
         let span = self.span();
         let TokenKind::Name(name) = self.kind() else {
             return Err(self.unexpected("the type of a resource"));
@@ -32,7 +33,11 @@ impl Parser<'_> {
         self.resource_bodies(form, type_name)
     }
 
-    fn resource_bodies(&mut self, form: ResourceForm, type_name: Expression) -> Parsed<Expression> {
+    fn resource_bodies(
+        &mut self,
+        form: ResourceForm,
+        type_name: Expression,
+    ) -> ParseResult<Expression> {
         let opened = self.expect("{", "after the type of this resource")?;
         let mut bodies = Vec::new();
         self.deeper(|parser| {
@@ -59,7 +64,7 @@ impl Parser<'_> {
     }
 
     /// `File { mode => '0644' }`
-    pub(super) fn resource_defaults(&mut self, name: &str) -> Parsed<Expression> {
+    pub(super) fn resource_defaults(&mut self, name: &str) -> ParseResult<Expression> {
         let start = self.span();
         self.bump();
         let attributes = self.attribute_block("these defaults")?;
@@ -77,7 +82,7 @@ impl Parser<'_> {
     }
 
     /// Reads `File['x'] { mode => '0644' }`, or `Resource[$type] { title: … }`.
-    pub(super) fn override_of(&mut self, target: Expression) -> Parsed<Expression> {
+    pub(super) fn override_of(&mut self, target: Expression) -> ParseResult<Expression> {
         if !self.attributes_follow(1) {
             return self.resource_bodies(ResourceForm::Regular, target);
         }
@@ -87,23 +92,28 @@ impl Parser<'_> {
     }
 
     /// `File <| tag == 'x' |> { … }`
-    pub(super) fn collector(&mut self, name: &str) -> Parsed<Expression> {
+    pub(super) fn collector(&mut self, name: &str) -> ParseResult<Expression> {
         let start = self.span();
         self.bump();
-        let (exported, closing) = match self.is("<<|") {
-            true => (true, "|>>"),
-            false => (false, "|>"),
+        let (exported, closing) = if self.is("<<|") {
+            (true, "|>>")
+        } else {
+            (false, "|>")
         };
         let opened = self.span();
         self.bump();
-        let query = self.braces(false, |parser| match parser.is(closing) {
-            true => Ok(None),
-            false => parser.element().map(Some),
+        let query = self.braces(false, |parser| {
+            if parser.is(closing) {
+                Ok(None)
+            } else {
+                parser.element().map(Some)
+            }
         })?;
         self.expect_closing(closing, opened, "this collector")?;
-        let attributes = match self.is("{") && !self.brace_is_body {
-            true => self.attribute_block("this override")?,
-            false => Vec::new(),
+        let attributes = if self.is("{") && !self.brace_is_body {
+            self.attribute_block("this override")?
+        } else {
+            Vec::new()
         };
         let collector = Collector {
             type_name: name.to_owned(),

@@ -1,11 +1,11 @@
 //! Statements of a file or body.
 
-use super::{Parsed, Parser};
+use super::{ParseResult, Parser};
 use crate::ast::{CaseOption, Expression, If, Kind};
 use crate::lexer::TokenKind;
 
 impl Parser<'_> {
-    pub(super) fn statement(&mut self) -> Parsed<Expression> {
+    pub(super) fn statement(&mut self) -> ParseResult<Expression> {
         if let Some(definition) = self.definition()? {
             return Ok(definition);
         }
@@ -16,7 +16,7 @@ impl Parser<'_> {
     }
 
     /// Reads `if` or `unless`, with `elsif` and `else`.
-    pub(super) fn choice(&mut self) -> Parsed<Expression> {
+    pub(super) fn choice(&mut self) -> ParseResult<Expression> {
         let start = self.span();
         let negated = self.is_word("unless");
         self.bump();
@@ -38,11 +38,11 @@ impl Parser<'_> {
         self.make(Kind::If(Box::new(choice)), start.to(self.last_span()))
     }
 
-    pub(super) fn case(&mut self) -> Parsed<Expression> {
+    pub(super) fn case(&mut self) -> ParseResult<Expression> {
         let start = self.span();
         self.bump();
         let target = self.braces(true, Self::expression)?;
-        let opened = self.expect("{", "after what `case` looks at")?;
+        let opened = self.expect("{", "after the control expression of `case`")?;
         let mut options = Vec::new();
         while !self.is("}") && !self.at_end() {
             let values = self.case_values()?;
@@ -54,7 +54,7 @@ impl Parser<'_> {
         self.make(Kind::Case(Box::new(target), options), span)
     }
 
-    fn case_values(&mut self) -> Parsed<Vec<Expression>> {
+    fn case_values(&mut self) -> ParseResult<Vec<Expression>> {
         let mut values = Vec::new();
         loop {
             values.push(self.element()?);

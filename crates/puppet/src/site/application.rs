@@ -8,7 +8,7 @@ use super::order::Order;
 use super::{Instance, Part, declared_once};
 use crate::ast::{Definition, Parameter};
 use crate::diagnostic::Diagnostic;
-use crate::evaluate::{Declared, Evaluated, Evaluator, references_in};
+use crate::evaluate::{DeclaredResource, EvalResult, Evaluator, references_in};
 use crate::reference::Reference;
 use crate::source::Span;
 use crate::value::Value;
@@ -36,9 +36,9 @@ impl Evaluator<'_> {
     pub(super) fn instance(
         &mut self,
         definition: &Definition,
-        mut declared: Declared,
+        mut declared: DeclaredResource,
         seen: &mut HashMap<Reference, Span>,
-    ) -> Evaluated<Instance> {
+    ) -> EvalResult<Instance> {
         let nodes = declared.attributes.shift_remove("nodes");
         let order = Order::of(&mut declared.attributes)?;
         let what = declared.reference.to_string();
@@ -85,7 +85,7 @@ impl Evaluator<'_> {
         given: &IndexMap<String, (Value, Span)>,
         span: Span,
         what: &str,
-    ) -> Evaluated<IndexMap<String, Value>> {
+    ) -> EvalResult<IndexMap<String, Value>> {
         self.refuse_unknown(parameters, given, what)?;
         for name in ["title", "name"] {
             self.declare(name, Value::text(title), span)?;
@@ -112,7 +112,7 @@ impl Evaluator<'_> {
         Ok(bound)
     }
 
-    fn is_optional(&mut self, parameter: &Parameter) -> Evaluated<bool> {
+    fn is_optional(&mut self, parameter: &Parameter) -> EvalResult<bool> {
         match &parameter.type_expression {
             Some(declared) => Ok(matches!(
                 self.type_of(declared)?,
@@ -127,7 +127,7 @@ impl Evaluator<'_> {
         parameters: &[Parameter],
         given: &IndexMap<String, (Value, Span)>,
         what: &str,
-    ) -> Evaluated<()> {
+    ) -> EvalResult<()> {
         let known: std::collections::HashSet<&str> =
             parameters.iter().map(|one| one.name.as_str()).collect();
         let unknown = given
@@ -150,7 +150,7 @@ fn is_title(name: &str) -> bool {
     matches!(name, "title" | "name")
 }
 
-fn part(mut component: Declared) -> Evaluated<Part> {
+fn part(mut component: DeclaredResource) -> EvalResult<Part> {
     let produces = taken(&mut component.attributes, "export")?;
     let consumes = taken(&mut component.attributes, "consume")?;
     let order = Order::of(&mut component.attributes)?;
@@ -173,7 +173,7 @@ fn part(mut component: Declared) -> Evaluated<Part> {
 pub(super) fn taken(
     attributes: &mut IndexMap<String, (Value, Span)>,
     name: &str,
-) -> Evaluated<Vec<(Reference, Span)>> {
+) -> EvalResult<Vec<(Reference, Span)>> {
     let Some((value, span)) = attributes.shift_remove(name) else {
         return Ok(Vec::new());
     };

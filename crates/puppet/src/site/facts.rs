@@ -8,14 +8,14 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::{Instance, Part};
 use crate::diagnostic::Diagnostic;
-use crate::evaluate::{Evaluated, Evaluator};
+use crate::evaluate::{EvalResult, Evaluator};
 use crate::source::Span;
 use crate::value::{Hash, Value};
 
 impl Evaluator<'_> {
     /// Sets the facts of a component's node as variables of the top scope. Returns true if there
     /// are any.
-    pub(super) fn enter_node(&mut self, part: &Part) -> Evaluated<bool> {
+    pub(super) fn enter_node(&mut self, part: &Part) -> EvalResult<bool> {
         let [(node, _)] = part.nodes.as_slice() else {
             self.scopes.set_facts(HashMap::new());
             return Ok(false);
@@ -41,7 +41,7 @@ impl Evaluator<'_> {
     }
 
     /// Returns the data of the certificate, as far as it is known.
-    fn trusted(&mut self, node: &str, known: Option<&Value>, span: Span) -> Evaluated {
+    fn trusted(&mut self, node: &str, known: Option<&Value>, span: Span) -> EvalResult {
         let mut trusted = match known {
             Some(Value::Hash(table)) => table.entries.clone(),
             _ => Hash::new(),
@@ -71,9 +71,9 @@ impl Evaluator<'_> {
             more => format!(" and {more} more"),
         };
         let message = format!(
-            "no facts of {}{more}: values that depend on them are undefined",
+            "no facts for {}{more}: values that depend on them are undefined",
             shown.join(", ")
         );
-        self.note(Diagnostic::new(message, span).hint("the order does not depend on them"));
+        self.note(Diagnostic::new(message, span).hint("this does not affect the order"));
     }
 }

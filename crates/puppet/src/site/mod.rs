@@ -20,7 +20,7 @@ use indexmap::IndexMap;
 
 use crate::ast::{Expression, Kind};
 use crate::diagnostic::{Diagnostic, PuppetError};
-use crate::evaluate::{Declared, Evaluated, Evaluator, Role};
+use crate::evaluate::{DeclaredResource, EvalResult, Evaluator, Role};
 use crate::limits::Limits;
 use crate::reference::Reference;
 use crate::source::{Sources, Span};
@@ -49,13 +49,13 @@ pub struct Component {
     pub reference: Reference,
     pub place: Excerpt,
     /// The nodes on which it runs, from `nodes`: exactly one if the site is valid.
-    pub nodes: Vec<NamedAt<String>>,
-    pub produces: Vec<NamedAt<Reference>>,
-    pub consumes: Vec<NamedAt<Reference>>,
+    pub nodes: Vec<Located<String>>,
+    pub produces: Vec<Located<Reference>>,
+    pub consumes: Vec<Located<Reference>>,
     /// Capabilities that come first, without their values: `require => Http['x']`.
-    pub requires: Vec<NamedAt<Reference>>,
+    pub requires: Vec<Located<Reference>>,
     /// Components that come first: `require`, `before`, arrows.
-    pub waits_for: Vec<NamedAt<Reference>>,
+    pub waits_for: Vec<Located<Reference>>,
     /// The parameters, including defaults and values from capabilities.
     pub parameters: IndexMap<String, Value>,
     /// The capabilities that it passes to its consumers.
@@ -64,7 +64,7 @@ pub struct Component {
 
 /// A name and its location.
 #[derive(Clone, PartialEq, Debug)]
-pub struct NamedAt<T> {
+pub struct Located<T> {
     pub name: T,
     pub place: Excerpt,
 }
@@ -120,7 +120,7 @@ struct Instance {
 }
 
 impl Evaluator<'_> {
-    fn site(&mut self, statements: &[Expression]) -> Evaluated<Site> {
+    fn site(&mut self, statements: &[Expression]) -> EvalResult<Site> {
         self.definitions.collect(statements)?;
         let environment = Value::text(self.world.environment());
         self.scopes.set("environment", environment);
@@ -144,7 +144,7 @@ impl Evaluator<'_> {
         Ok(self.finished(instances))
     }
 
-    fn instances(&mut self, declared: Vec<Declared>) -> Evaluated<Vec<Instance>> {
+    fn instances(&mut self, declared: Vec<DeclaredResource>) -> EvalResult<Vec<Instance>> {
         let mut seen: HashMap<Reference, Span> = HashMap::new();
         let mut instances = Vec::with_capacity(declared.len());
         for one in declared {
@@ -160,13 +160,13 @@ impl Evaluator<'_> {
     }
 
     fn no_application(&mut self, name: &str, span: Span) -> Diagnostic {
-        let problem = Diagnostic::new(format!("there is no application `{name}`"), span);
+        let problem = Diagnostic::new(format!("no application `{name}`"), span);
         let known: Vec<String> = self.definitions.applications().map(str::to_owned).collect();
         let problem = problem.near(name, known.iter().map(String::as_str));
         match problem.hint {
             Some(_) => problem,
             None => problem.hint(
-                "give the file that defines it, too, or the directory of its module with `--modulepath`",
+                "also pass the file that defines it, or the directory of its module with `--modulepath`",
             ),
         }
     }
@@ -174,7 +174,7 @@ impl Evaluator<'_> {
     fn finished(&self, instances: Vec<Instance>) -> Site {
         let place = |span| self.sources.excerpt(span);
         let named = |list: Vec<(Reference, Span)>| {
-            let one = |(name, span)| NamedAt {
+            let one = |(name, span)| Located {
                 name,
                 place: place(span),
             };
@@ -186,7 +186,7 @@ impl Evaluator<'_> {
             nodes: part
                 .nodes
                 .into_iter()
-                .map(|(name, span)| NamedAt {
+                .map(|(name, span)| Located {
                     name,
                     place: place(span),
                 })
@@ -214,7 +214,7 @@ impl Evaluator<'_> {
     }
 }
 
-fn declared_once(seen: &mut HashMap<Reference, Span>, one: &Declared) -> Evaluated<()> {
+fn declared_once(seen: &mut HashMap<Reference, Span>, one: &DeclaredResource) -> EvalResult<()> {
     match seen.insert(one.reference.clone(), one.span) {
         None => Ok(()),
         Some(earlier) => {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::Part;
 use crate::diagnostic::Diagnostic;
-use crate::evaluate::{Evaluated, Evaluator, error};
+use crate::evaluate::{EvalResult, Evaluator, error};
 use crate::reference::Reference;
 use crate::source::Span;
 use crate::value::Value;
@@ -16,7 +16,7 @@ impl Evaluator<'_> {
         parts: &mut [Part],
         map: &Value,
         span: Span,
-    ) -> Evaluated<()> {
+    ) -> EvalResult<()> {
         let Value::Hash(table) = map else {
             return error(
                 format!(
@@ -43,7 +43,7 @@ impl Evaluator<'_> {
                     Value::Array(list) => waiting.extend(list.items.iter().rev()),
                     other => {
                         let message = format!(
-                            "`nodes` maps `{node}` to {}, not to a component like `Lamp::Mysql['x']`",
+                            "`nodes` maps `{node}` to {}, not to a component such as `Lamp::Mysql['x']`",
                             other.kind()
                         );
                         return error(message, span);
@@ -55,12 +55,12 @@ impl Evaluator<'_> {
     }
 }
 
-fn node_name(key: &Value, span: Span) -> Evaluated<String> {
+fn node_name(key: &Value, span: Span) -> EvalResult<String> {
     match key {
         Value::Reference(reference) if reference.type_name == "Node" => Ok(reference.title.clone()),
         other => error(
             format!(
-                "the keys of `nodes` are nodes like `Node['dev1']`, not {}",
+                "the keys of `nodes` must be nodes such as `Node['dev1']`, not {}",
                 other.kind()
             ),
             span,
@@ -73,6 +73,7 @@ fn unknown(application: &Reference, wanted: &Reference, parts: &[Part], span: Sp
         .iter()
         .map(|part| part.reference.to_string())
         .collect();
-    let message = format!("`nodes` names `{wanted}`, but `{application}` has no such component");
+    let message =
+        format!("`nodes` refers to `{wanted}`, but `{application}` has no such component");
     Diagnostic::new(message, span).near(&wanted.to_string(), names.iter().map(String::as_str))
 }

@@ -11,7 +11,7 @@ use indexmap::IndexMap;
 use super::Instance;
 use super::application::taken;
 use crate::diagnostic::Diagnostic;
-use crate::evaluate::{Arrow, Evaluated, Evaluator};
+use crate::evaluate::{Arrow, EvalResult, Evaluator};
 use crate::reference::Reference;
 use crate::source::Span;
 use crate::value::Value;
@@ -27,7 +27,7 @@ pub(super) struct Order {
 
 impl Order {
     /// Removes them from the attributes.
-    pub(super) fn of(attributes: &mut IndexMap<String, (Value, Span)>) -> Evaluated<Self> {
+    pub(super) fn of(attributes: &mut IndexMap<String, (Value, Span)>) -> EvalResult<Self> {
         let mut order = Self::default();
         for name in ["require", "subscribe"] {
             order.after.extend(taken(attributes, name)?);
@@ -43,12 +43,12 @@ impl Order {
 type PartAt = (usize, usize);
 
 /// The meaning of the site's references.
-struct Known {
+struct ReferenceTable {
     components: HashMap<Reference, Vec<PartAt>>,
     producers: HashMap<Reference, PartAt>,
 }
 
-impl Known {
+impl ReferenceTable {
     fn of(instances: &[Instance]) -> Self {
         let mut known = Self {
             components: HashMap::new(),
@@ -78,8 +78,8 @@ impl Known {
 
 impl Evaluator<'_> {
     /// Sets the components that each component waits for.
-    pub(super) fn apply_order(&mut self, instances: &mut [Instance]) -> Evaluated<()> {
-        let known = Known::of(instances);
+    pub(super) fn apply_order(&mut self, instances: &mut [Instance]) -> EvalResult<()> {
+        let known = ReferenceTable::of(instances);
         for arrow in wishes(instances).into_iter().chain(self.arrows.drain(..)) {
             for then in &arrow.then {
                 let Some(waiting) = known.parts(then) else {
@@ -127,7 +127,7 @@ fn wishes(instances: &mut [Instance]) -> Vec<Arrow> {
 /// Makes one component wait for everything that a reference stands for.
 fn wait(
     instances: &mut [Instance],
-    known: &Known,
+    known: &ReferenceTable,
     (at, place): PartAt,
     first: &Reference,
     span: Span,
@@ -145,7 +145,7 @@ fn wait(
     }
 }
 
-fn undeclared(reference: &Reference, span: Span, known: &Known) -> Diagnostic {
+fn undeclared(reference: &Reference, span: Span, known: &ReferenceTable) -> Diagnostic {
     let message = format!("the site neither declares nor exports `{reference}`");
     let names: Vec<String> = known
         .components

@@ -16,7 +16,7 @@ use super::application::is_metaparameter;
 use super::{Capability, Instance, Part};
 use crate::ast::{Definition, MappingKind};
 use crate::diagnostic::Diagnostic;
-use crate::evaluate::{Evaluated, Evaluator, Role, Stop};
+use crate::evaluate::{EvalResult, Evaluator, Role, Stop};
 use crate::reference::{Reference, lower};
 use crate::source::Span;
 use crate::value::Value;
@@ -25,13 +25,13 @@ type Values = IndexMap<String, Value>;
 
 /// The values that capabilities carry, as far as they are known.
 #[derive(Default)]
-struct Carried {
+struct CapabilityValues {
     values: HashMap<Reference, Values>,
     /// Capabilities with values that depend on unknown data.
     partial: HashSet<Reference>,
 }
 
-impl Carried {
+impl CapabilityValues {
     /// Returns true if all values of the capability are known.
     fn is_whole(&self, capability: &Reference) -> bool {
         self.values.contains_key(capability) && !self.partial.contains(capability)
@@ -39,8 +39,8 @@ impl Carried {
 }
 
 impl Evaluator<'_> {
-    pub(super) fn fill_values(&mut self, instances: &mut [Instance]) -> Evaluated<()> {
-        let mut carried = Carried::default();
+    pub(super) fn fill_values(&mut self, instances: &mut [Instance]) -> EvalResult<()> {
+        let mut carried = CapabilityValues::default();
         self.filling = true;
         for (at, part_at) in producers_first(instances) {
             let part = &mut instances[at].parts[part_at];
@@ -52,7 +52,7 @@ impl Evaluator<'_> {
             }
             match outcome {
                 Err(Stop::Error(problem)) if unknown => {
-                    let message = format!("some values of `{}` are not known", part.reference);
+                    let message = format!("some values of `{}` are unknown", part.reference);
                     self.note(
                         Diagnostic::new(message, part.span).also(problem.span, problem.message),
                     );
@@ -66,7 +66,7 @@ impl Evaluator<'_> {
         Ok(())
     }
 
-    fn fill(&mut self, part: &mut Part, carried: &mut Carried) -> Evaluated<()> {
+    fn fill(&mut self, part: &mut Part, carried: &mut CapabilityValues) -> EvalResult<()> {
         let name = part.reference.definition_name();
         let definition = match self.definition(Role::Define, &name, part.span)? {
             Some(definition) => Some(definition),
@@ -87,8 +87,8 @@ impl Evaluator<'_> {
         &mut self,
         part: &Part,
         definition: Option<&Definition>,
-        carried: &Carried,
-    ) -> Evaluated<IndexMap<String, (Value, Span)>> {
+        carried: &CapabilityValues,
+    ) -> EvalResult<IndexMap<String, (Value, Span)>> {
         let mut given = part.attributes.clone();
         for (capability, span) in &part.consumes {
             if let Some(values) = carried.values.get(capability) {
@@ -118,7 +118,7 @@ impl Evaluator<'_> {
         definition: Option<&Arc<Definition>>,
         given: &IndexMap<String, (Value, Span)>,
         known: &mut HashMap<Reference, Values>,
-    ) -> Evaluated<()> {
+    ) -> EvalResult<()> {
         let what = part.reference.to_string();
         let title = part.reference.title.clone();
         part.parameters = match definition {
@@ -144,9 +144,9 @@ impl Evaluator<'_> {
         part: &Part,
         title: &str,
         given: &IndexMap<String, (Value, Span)>,
-    ) -> Evaluated<Values> {
+    ) -> EvalResult<Values> {
         let message = format!(
-            "`{}` is not defined in what was given",
+            "`{}` is not defined in the given files",
             part.reference.type_name
         );
         self.note(Diagnostic::new(message, part.span).hint("its parameters are not checked"));
@@ -172,7 +172,7 @@ impl Evaluator<'_> {
         capability: &Reference,
         values: &Values,
         span: Span,
-    ) -> Evaluated<Values> {
+    ) -> EvalResult<Values> {
         let component = part.reference.definition_name();
         let mapping = self.mapping(
             MappingKind::Consumes,
@@ -200,7 +200,7 @@ impl Evaluator<'_> {
         capability: &Reference,
         values: &Values,
         span: Span,
-    ) -> Evaluated<Values> {
+    ) -> EvalResult<Values> {
         for (name, value) in values {
             self.declare(name, value.clone(), span)?;
         }
@@ -216,7 +216,7 @@ impl Evaluator<'_> {
     }
 
     /// Returns the values that a component gives to a capability. Its parameters are in scope.
-    fn produced(&mut self, part: &Part, capability: &Reference, span: Span) -> Evaluated<Values> {
+    fn produced(&mut self, part: &Part, capability: &Reference, span: Span) -> EvalResult<Values> {
         let component = part.reference.definition_name();
         let mapping = self.mapping(
             MappingKind::Produces,
@@ -227,7 +227,7 @@ impl Evaluator<'_> {
         let Some(mapping) = mapping else {
             let component = &part.reference.type_name;
             let message = format!(
-                "how `{component}` produces `{}` is not said: those that consume `{capability}` get no values",
+                "there is no mapping by which `{component}` produces `{}`: consumers of `{capability}` get no values",
                 capability.type_name
             );
             let hint = format!(

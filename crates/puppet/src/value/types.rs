@@ -111,9 +111,10 @@ impl Type {
                     && list.items.iter().all(|item| of.takes(item))
             }
             (Self::Tuple(types, bounds), Value::Array(list)) => {
-                let enough = match *bounds == Bounds::default() {
-                    true => list.items.len() == types.len(),
-                    false => bounds.holds_length(list.items.len()),
+                let enough = if *bounds == Bounds::default() {
+                    list.items.len() == types.len()
+                } else {
+                    bounds.holds_length(list.items.len())
                 };
                 let mut items = list.items.iter().enumerate();
                 let at = |index: usize| types.get(index).or(types.last());
@@ -220,9 +221,12 @@ impl fmt::Display for Type {
             Self::Variant(types) => write!(f, "Variant[{}]", list(types)),
             Self::Tuple(types, _) => write!(f, "Tuple[{}]", list(types)),
             Self::Struct(members) => {
-                let shown = members.iter().map(|member| match member.optional {
-                    true => format!("Optional['{}'] => {}", member.name, member.of),
-                    false => format!("'{}' => {}", member.name, member.of),
+                let shown = members.iter().map(|member| {
+                    if member.optional {
+                        format!("Optional['{}'] => {}", member.name, member.of)
+                    } else {
+                        format!("'{}' => {}", member.name, member.of)
+                    }
                 });
                 write!(f, "Struct[{{{}}}]", shown.collect::<Vec<_>>().join(", "))
             }

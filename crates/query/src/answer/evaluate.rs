@@ -31,18 +31,18 @@ impl Matches {
 
 /// The nodes for which a condition holds.
 #[derive(Clone)]
-enum Truth {
+enum MatchingNodes {
     All,
     None,
     Some(NodeSet),
 }
 
 /// A condition in which all parts that need no row are already evaluated.
-enum Prepared {
-    Known(Truth),
-    And(Vec<Prepared>),
-    Or(Vec<Prepared>),
-    Not(Box<Prepared>),
+enum PreparedCondition {
+    Known(MatchingNodes),
+    And(Vec<PreparedCondition>),
+    Or(Vec<PreparedCondition>),
+    Not(Box<PreparedCondition>),
     Row(&'static str, Vec<Step>, Matcher),
     RowIsNull(&'static str, Vec<Step>),
     FactName(Matcher),
@@ -52,7 +52,7 @@ enum Prepared {
     In(Vec<Field>, HashSet<Vec<Scalar>>),
 }
 
-impl Prepared {
+impl PreparedCondition {
     /// Returns the cost for sorting: cheap conditions come first.
     fn cost(&self) -> u8 {
         match self {
@@ -67,7 +67,7 @@ impl Prepared {
 
 /// The row that a condition is evaluated on.
 #[derive(Clone, Copy)]
-struct At<'a> {
+struct RowContext<'a> {
     key: u32,
     row: Option<&'a Row>,
 }
@@ -84,15 +84,15 @@ impl<'a> Evaluation<'a> {
 
     pub(super) fn matches(&mut self, query: &CheckedQuery) -> Result<Matches, AnswerError> {
         let prepared = match &query.test {
-            None => Prepared::Known(Truth::All),
+            None => PreparedCondition::Known(MatchingNodes::All),
             Some(test) => self.prepare(query.entity, test)?,
         };
         let mut rows = Vec::new();
         for (key, row) in self.candidates(query) {
             self.fuel.spend(1)?;
-            let at = At { key, row };
+            let at = RowContext { key, row };
             let nodes = match self.truth(query.entity, &prepared, at)? {
-                Truth::None => continue,
+                MatchingNodes::None => continue,
                 truth => self.having(query.entity, at, truth)?,
             };
             if !nodes.is_empty() {
@@ -123,13 +123,18 @@ impl<'a> Evaluation<'a> {
     }
 
     /// Returns the nodes that have the row, of those for which the condition holds.
-    fn having(&mut self, entity: Entity, at: At<'_>, truth: Truth) -> Result<NodeSet, AnswerError> {
+    fn having(
+        &mut self,
+        entity: Entity,
+        at: RowContext<'_>,
+        truth: MatchingNodes,
+    ) -> Result<NodeSet, AnswerError> {
         let facts = &self.index.facts;
         let mut have = NodeSet::default();
         match (entity, self.index.table(entity)) {
             (Entity::Nodes, _) => have = self.index.all_nodes(),
             (Entity::Facts, _) => {
-                if let Truth::Some(set) = &truth
+                if let MatchingNodes::Some(set) = &truth
                     && set.len() < 1_000
                 {
                     for slot in set.iter() {
@@ -146,21 +151,23 @@ impl<'a> Evaluation<'a> {
             (_, Some(table)) => table.get(at.key).nodes.add_to(&mut have),
         }
         self.fuel.spend(1 + have.len() / 64)?;
-        if let Truth::Some(set) = truth {
+        if let MatchingNodes::Some(set) = truth {
             have.intersect(&set);
         }
         Ok(have)
     }
 
-    fn prepare(&mut self, entity: Entity, test: &Test) -> Result<Prepared, AnswerError> {
+    fn prepare(&mut self, entity: Entity, test: &Test) -> Result<PreparedCondition, AnswerError> {
         Ok(match test {
-            Test::And(parts) => Prepared::And(self.prepare_all(entity, parts)?),
-            Test::Or(parts) => Prepared::Or(self.prepare_all(entity, parts)?),
-            Test::Not(part) => Prepared::Not(Box::new(self.prepare(entity, part)?)),
+            Test::And(parts) => PreparedCondition::And(self.prepare_all(entity, parts)?),
+            Test::Or(parts) => PreparedCondition::Or(self.prepare_all(entity, parts)?),
+            Test::Not(part) => PreparedCondition::Not(Box::new(self.prepare(entity, part)?)),
             Test::Compare(field, matcher) => self.prepare_compare(field, matcher)?,
             Test::IsNull(field) => self.prepare_is_null(field)?,
-            Test::PathMatches(patterns) => Prepared::PathMatches(patterns.clone()),
-            Test::Having(query) => Prepared::Known(Truth::Some(self.matches(query)?.nodes())),
+            Test::PathMatches(patterns) => PreparedCondition::PathMatches(patterns.clone()),
+            Test::Having(query) => {
+                PreparedCondition::Known(MatchingNodes::Some(self.matches(query)?.nodes()))
+            }
             Test::In(inside) => {
                 let matches = self.matches(&inside.query)?;
                 let (_, rows) = show::show(self.index, &inside.query, matches, self.fuel)?;
@@ -176,10 +183,10 @@ impl<'a> Evaluation<'a> {
         &mut self,
         entity: Entity,
         parts: &[Test],
-    ) -> Result<Vec<Prepared>, AnswerError> {
+    ) -> Result<Vec<PreparedCondition>, AnswerError> {
         let prepared = parts.iter().map(|part| self.prepare(entity, part));
         let mut prepared = prepared.collect::<Result<Vec<_>, _>>()?;
-        prepared.sort_by_key(Prepared::cost);
+        prepared.sort_by_key(PreparedCondition::cost);
         Ok(prepared)
     }
 
@@ -187,18 +194,18 @@ impl<'a> Evaluation<'a> {
         &mut self,
         field: &Field,
         matcher: &Matcher,
-    ) -> Result<Prepared, AnswerError> {
+    ) -> Result<PreparedCondition, AnswerError> {
         let mut set = NodeSet::default();
         match field {
             Field::Row(name, steps) => {
-                return Ok(Prepared::Row(name, steps.clone(), matcher.clone()));
+                return Ok(PreparedCondition::Row(name, steps.clone(), matcher.clone()));
             }
-            Field::FactName => return Ok(Prepared::FactName(matcher.clone())),
+            Field::FactName => return Ok(PreparedCondition::FactName(matcher.clone())),
             Field::FactValue(steps) => {
-                return Ok(Prepared::FactValue(steps.clone(), matcher.clone()));
+                return Ok(PreparedCondition::FactValue(steps.clone(), matcher.clone()));
             }
             // No literal is equal to a list.
-            Field::FactPath => return Ok(Prepared::Known(Truth::None)),
+            Field::FactPath => return Ok(PreparedCondition::Known(MatchingNodes::None)),
             Field::Node("certname") => match matcher.named() {
                 Some(named) => {
                     for name in named {
@@ -237,17 +244,21 @@ impl<'a> Evaluation<'a> {
                 }
             }
         }
-        Ok(Prepared::Known(Truth::Some(set)))
+        Ok(PreparedCondition::Known(MatchingNodes::Some(set)))
     }
 
-    fn prepare_is_null(&mut self, field: &Field) -> Result<Prepared, AnswerError> {
+    fn prepare_is_null(&mut self, field: &Field) -> Result<PreparedCondition, AnswerError> {
         let mut present = NodeSet::default();
         match field {
-            Field::Row(name, steps) => return Ok(Prepared::RowIsNull(name, steps.clone())),
-            Field::FactName | Field::FactPath | Field::Node("certname") => {
-                return Ok(Prepared::Known(Truth::None));
+            Field::Row(name, steps) => {
+                return Ok(PreparedCondition::RowIsNull(name, steps.clone()));
             }
-            Field::FactValue(steps) => return Ok(Prepared::FactValueIsNull(steps.clone())),
+            Field::FactName | Field::FactPath | Field::Node("certname") => {
+                return Ok(PreparedCondition::Known(MatchingNodes::None));
+            }
+            Field::FactValue(steps) => {
+                return Ok(PreparedCondition::FactValueIsNull(steps.clone()));
+            }
             Field::Node(name) => {
                 for slot in self.index.slots() {
                     self.fuel.spend(1)?;
@@ -269,82 +280,86 @@ impl<'a> Evaluation<'a> {
                 }
             }
         }
-        Ok(Prepared::Known(self.not(Truth::Some(present))))
+        Ok(PreparedCondition::Known(
+            self.not(MatchingNodes::Some(present)),
+        ))
     }
 
     fn prepare_in(
         &mut self,
         fields: &[Field],
         keys: HashSet<Vec<Scalar>>,
-    ) -> Result<Prepared, AnswerError> {
+    ) -> Result<PreparedCondition, AnswerError> {
         if let [field @ (Field::Node(_) | Field::Facts(_) | Field::Row(..))] = fields {
             let wanted = keys.into_iter().flatten().collect();
             return self.prepare_compare(field, &Matcher::OneOf(wanted));
         }
-        Ok(Prepared::In(fields.to_vec(), keys))
+        Ok(PreparedCondition::In(fields.to_vec(), keys))
     }
 
     fn truth(
         &mut self,
         entity: Entity,
-        prepared: &Prepared,
-        at: At<'_>,
-    ) -> Result<Truth, AnswerError> {
+        prepared: &PreparedCondition,
+        at: RowContext<'_>,
+    ) -> Result<MatchingNodes, AnswerError> {
         Ok(match prepared {
-            Prepared::Known(truth) => truth.clone(),
-            Prepared::Not(part) => {
+            PreparedCondition::Known(truth) => truth.clone(),
+            PreparedCondition::Not(part) => {
                 let inside = self.truth(entity, part, at)?;
                 self.not(inside)
             }
-            Prepared::And(parts) => {
-                let mut all = Truth::All;
+            PreparedCondition::And(parts) => {
+                let mut all = MatchingNodes::All;
                 for part in parts {
-                    if matches!(all, Truth::None) {
+                    if matches!(all, MatchingNodes::None) {
                         break;
                     }
                     all = and(all, self.truth(entity, part, at)?);
                 }
                 all
             }
-            Prepared::Or(parts) => {
-                let mut any = Truth::None;
+            PreparedCondition::Or(parts) => {
+                let mut any = MatchingNodes::None;
                 for part in parts {
-                    if matches!(any, Truth::All) {
+                    if matches!(any, MatchingNodes::All) {
                         break;
                     }
                     any = or(any, self.truth(entity, part, at)?);
                 }
                 any
             }
-            Prepared::Row(name, steps, matcher) => {
+            PreparedCondition::Row(name, steps, matcher) => {
                 let values = at.row.and_then(|row| row.get(*name));
                 of_row(self.any_value(values, steps, matcher)?)
             }
-            Prepared::RowIsNull(name, steps) => {
+            PreparedCondition::RowIsNull(name, steps) => {
                 let value = at.row.and_then(|row| row.get(*name));
                 let mut found = false;
                 each_value(value, steps, &mut |value| found |= !value.is_null());
                 of_row(!found)
             }
-            Prepared::FactName(matcher) => of_row(matcher.holds(&self.fact_name(at.key))),
-            Prepared::PathMatches(patterns) => of_row(self.path_matches(at.key, patterns)?),
-            Prepared::FactValue(steps, matcher) => {
+            PreparedCondition::FactName(matcher) => of_row(matcher.holds(&self.fact_name(at.key))),
+            PreparedCondition::PathMatches(patterns) => {
+                of_row(self.path_matches(at.key, patterns)?)
+            }
+            PreparedCondition::FactValue(steps, matcher) => {
                 let mut set = NodeSet::default();
                 for path in self.index.facts.resolve(Some(at.key), steps) {
                     let spend = &mut |steps| self.fuel.spend(steps);
                     self.index.facts.matching(path, matcher, &mut set, spend)?;
                 }
-                Truth::Some(set)
+                MatchingNodes::Some(set)
             }
-            Prepared::FactValueIsNull(steps) => {
+            PreparedCondition::FactValueIsNull(steps) => {
                 let mut present = NodeSet::default();
                 for path in self.index.facts.resolve(Some(at.key), steps) {
                     self.fuel.spend(1)?;
                     self.index.facts.present(path, &mut present);
                 }
-                self.not(Truth::Some(present))
+                self.not(MatchingNodes::Some(present))
             }
-            Prepared::In(fields, keys) => self.in_keys(entity, fields, keys, at)?,
+            PreparedCondition::In(fields, keys) => self.in_keys(entity, fields, keys, at)?,
         })
     }
 
@@ -387,9 +402,9 @@ impl<'a> Evaluation<'a> {
         entity: Entity,
         fields: &[Field],
         keys: &HashSet<Vec<Scalar>>,
-        at: At<'_>,
-    ) -> Result<Truth, AnswerError> {
-        let have = self.having(entity, at, Truth::All)?;
+        at: RowContext<'_>,
+    ) -> Result<MatchingNodes, AnswerError> {
+        let have = self.having(entity, at, MatchingNodes::All)?;
         let mut set = NodeSet::default();
         for slot in have.iter() {
             self.fuel.spend(fields.len())?;
@@ -402,50 +417,52 @@ impl<'a> Evaluation<'a> {
                 set.insert(slot);
             }
         }
-        Ok(Truth::Some(set))
+        Ok(MatchingNodes::Some(set))
     }
 
-    fn not(&self, truth: Truth) -> Truth {
+    fn not(&self, truth: MatchingNodes) -> MatchingNodes {
         match truth {
-            Truth::All => Truth::None,
-            Truth::None => Truth::All,
-            Truth::Some(set) => {
+            MatchingNodes::All => MatchingNodes::None,
+            MatchingNodes::None => MatchingNodes::All,
+            MatchingNodes::Some(set) => {
                 let mut rest = self.index.all_nodes();
                 rest.subtract(&set);
-                Truth::Some(rest)
+                MatchingNodes::Some(rest)
             }
         }
     }
 }
 
-fn of_row(holds: bool) -> Truth {
-    match holds {
-        true => Truth::All,
-        false => Truth::None,
+fn of_row(holds: bool) -> MatchingNodes {
+    if holds {
+        MatchingNodes::All
+    } else {
+        MatchingNodes::None
     }
 }
 
-fn and(left: Truth, right: Truth) -> Truth {
+fn and(left: MatchingNodes, right: MatchingNodes) -> MatchingNodes {
     match (left, right) {
-        (Truth::None, _) | (_, Truth::None) => Truth::None,
-        (Truth::All, other) | (other, Truth::All) => other,
-        (Truth::Some(mut left), Truth::Some(right)) => {
+        (MatchingNodes::None, _) | (_, MatchingNodes::None) => MatchingNodes::None,
+        (MatchingNodes::All, other) | (other, MatchingNodes::All) => other,
+        (MatchingNodes::Some(mut left), MatchingNodes::Some(right)) => {
             left.intersect(&right);
-            match left.is_empty() {
-                true => Truth::None,
-                false => Truth::Some(left),
+            if left.is_empty() {
+                MatchingNodes::None
+            } else {
+                MatchingNodes::Some(left)
             }
         }
     }
 }
 
-fn or(left: Truth, right: Truth) -> Truth {
+fn or(left: MatchingNodes, right: MatchingNodes) -> MatchingNodes {
     match (left, right) {
-        (Truth::All, _) | (_, Truth::All) => Truth::All,
-        (Truth::None, other) | (other, Truth::None) => other,
-        (Truth::Some(mut left), Truth::Some(right)) => {
+        (MatchingNodes::All, _) | (_, MatchingNodes::All) => MatchingNodes::All,
+        (MatchingNodes::None, other) | (other, MatchingNodes::None) => other,
+        (MatchingNodes::Some(mut left), MatchingNodes::Some(right)) => {
             left.union(&right);
-            Truth::Some(left)
+            MatchingNodes::Some(left)
         }
     }
 }

@@ -19,24 +19,27 @@ impl Fuel {
 
     pub(super) fn spend(&mut self, steps: usize) -> Result<(), AnswerError> {
         self.steps = self.steps.saturating_add(steps);
-        match self.steps > self.limits.steps {
-            true => Err(AnswerError::TooManySteps(self.limits.steps)),
-            false => Ok(()),
+        if self.steps > self.limits.steps {
+            Err(AnswerError::TooManySteps(self.limits.steps))
+        } else {
+            Ok(())
         }
     }
 
     pub(super) fn show(&mut self, bytes: usize) -> Result<(), AnswerError> {
         self.bytes = self.bytes.saturating_add(bytes);
-        match self.bytes > self.limits.bytes {
-            true => Err(AnswerError::TooManyBytes(self.limits.bytes)),
-            false => Ok(()),
+        if self.bytes > self.limits.bytes {
+            Err(AnswerError::TooManyBytes(self.limits.bytes))
+        } else {
+            Ok(())
         }
     }
 
     pub(super) fn rows(&self, rows: usize) -> Result<(), AnswerError> {
-        match rows > self.limits.rows {
-            true => Err(AnswerError::TooManyRows(self.limits.rows)),
-            false => Ok(()),
+        if rows > self.limits.rows {
+            Err(AnswerError::TooManyRows(self.limits.rows))
+        } else {
+            Ok(())
         }
     }
 }

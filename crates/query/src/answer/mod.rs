@@ -40,13 +40,13 @@ impl Default for Limits {
 /// The reason why a valid query is not answered.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum AnswerError {
-    #[error("the query looks at too much: it was ended after {0} steps")]
+    #[error("the query is too expensive: it was stopped after {0} steps")]
     TooManySteps(usize),
     #[error("the answer has more than {0} rows")]
     TooManyRows(usize),
     #[error("the answer has more than {0} bytes")]
     TooManyBytes(usize),
-    #[error("a query that groups names no nodes")]
+    #[error("a query with groups does not select nodes")]
     NamesNoNodes,
 }
 
@@ -54,24 +54,24 @@ impl AnswerError {
     /// Returns a hint on what to do next.
     pub fn hint(&self) -> &'static str {
         match self {
-            Self::TooManySteps(_) => "compare with `=` where you can; it costs next to nothing",
-            Self::TooManyRows(_) => "narrow it, or add `limit`",
-            Self::TooManyBytes(_) => "name the columns that you need between brackets",
-            Self::NamesNoNodes => "leave `group by` and functions out",
+            Self::TooManySteps(_) => "compare with `=` where possible; it is much cheaper",
+            Self::TooManyRows(_) => "narrow the query, or add `limit`",
+            Self::TooManyBytes(_) => "list the columns that you need in brackets",
+            Self::NamesNoNodes => "omit `group by` and functions",
         }
     }
 }
 
 /// An answer: rows under columns.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Answer {
+pub struct QueryAnswer {
     pub columns: Vec<String>,
     pub rows: Vec<Vec<Value>>,
     /// Parts of the query that are probably mistakes.
     pub warnings: Vec<String>,
 }
 
-impl Answer {
+impl QueryAnswer {
     /// Returns each row as an object.
     pub fn objects(&self) -> Vec<Map<String, Value>> {
         let object = |row: &Vec<Value>| {
@@ -99,11 +99,11 @@ impl Query {
 
 impl Index {
     /// Answers a query.
-    pub fn answer(&self, query: &Query, limits: &Limits) -> Result<Answer, AnswerError> {
+    pub fn answer(&self, query: &Query, limits: &Limits) -> Result<QueryAnswer, AnswerError> {
         let mut fuel = Fuel::new(limits);
         let matches = Evaluation::new(self, &mut fuel).matches(&query.0)?;
         let (columns, rows) = show::show(self, &query.0, matches, &mut fuel)?;
-        Ok(Answer {
+        Ok(QueryAnswer {
             columns,
             rows,
             warnings: self.warnings(&query.0),
@@ -121,17 +121,14 @@ impl Index {
         }
         let mut fuel = Fuel::new(limits);
         let matches = Evaluation::new(self, &mut fuel).matches(&query.0)?;
-        let nodes: BTreeSet<NodeName> = match query.0.limit.is_none() && query.0.offset == 0 {
-            true => {
-                let all = matches.nodes();
-                all.iter()
-                    .map(|slot| self.node(slot).name.clone())
-                    .collect()
-            }
-            false => {
-                let slots = show::pages(self, &query.0, matches, &mut fuel)?;
-                slots.map(|slot| self.node(slot).name.clone()).collect()
-            }
+        let nodes: BTreeSet<NodeName> = if query.0.limit.is_none() && query.0.offset == 0 {
+            let all = matches.nodes();
+            all.iter()
+                .map(|slot| self.node(slot).name.clone())
+                .collect()
+        } else {
+            let slots = show::pages(self, &query.0, matches, &mut fuel)?;
+            slots.map(|slot| self.node(slot).name.clone()).collect()
         };
         Ok(nodes.into_iter().collect())
     }

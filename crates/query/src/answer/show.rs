@@ -108,10 +108,7 @@ fn compare(left: &[Value], right: &[Value], query: &CheckedQuery) -> std::cmp::O
     let pairs = left.iter().zip(right).zip(&query.order_by);
     let compared = pairs.map(|((left, right), (_, descending))| {
         let order = total_order(left, right);
-        match descending {
-            true => order.reverse(),
-            false => order,
-        }
+        if *descending { order.reverse() } else { order }
     });
     compared.fold(std::cmp::Ordering::Equal, std::cmp::Ordering::then)
 }
@@ -124,7 +121,7 @@ fn row_order(index: &Index, entity: Entity, matches: &Matches) -> HashMap<u32, u
             let entry = table.get(*key);
             let fields = entity.order().iter();
             let values = fields.map(|field| entry.row.get(*field).cloned().unwrap_or_default());
-            (values.map(Ordered).collect::<Vec<_>>(), entry.id())
+            (values.map(OrderedValue).collect::<Vec<_>>(), entry.id())
         }),
         None if entity == Entity::Nodes => {}
         None => keys.sort_by_cached_key(|key| index.facts.segments(*key)),
@@ -132,23 +129,23 @@ fn row_order(index: &Index, entity: Entity, matches: &Matches) -> HashMap<u32, u
     keys.into_iter().zip(0..).collect()
 }
 
-struct Ordered(Value);
+struct OrderedValue(Value);
 
-impl PartialEq for Ordered {
+impl PartialEq for OrderedValue {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl Eq for Ordered {}
+impl Eq for OrderedValue {}
 
-impl PartialOrd for Ordered {
+impl PartialOrd for OrderedValue {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Ordered {
+impl Ord for OrderedValue {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         total_order(&self.0, &other.0)
     }
@@ -215,7 +212,7 @@ fn is_of_row(field: &Field) -> bool {
 
 /// The state of an aggregate function for a group.
 #[derive(Clone, Default)]
-struct Tally {
+struct Aggregate {
     count: usize,
     sum: f64,
     whole: Option<i64>,
@@ -224,7 +221,7 @@ struct Tally {
     most: Option<Value>,
 }
 
-impl Tally {
+impl Aggregate {
     fn take(&mut self, value: &Value, times: usize) {
         if value.is_null() {
             return;
@@ -271,7 +268,7 @@ impl Tally {
 
 struct Group {
     values: Vec<Value>,
-    tallies: Vec<Tally>,
+    tallies: Vec<Aggregate>,
 }
 
 fn grouped_rows(
@@ -293,17 +290,19 @@ fn grouped_rows(
     }
     for (key, nodes) in &matches.rows {
         // If all nodes of a row are alike, one represents all of them.
-        let (each, times) = match of_rows {
-            true => (1, nodes.len()),
-            false => (usize::MAX, 1),
+        let (each, times) = if of_rows {
+            (1, nodes.len())
+        } else {
+            (usize::MAX, 1)
         };
         for slot in nodes.iter().take(each) {
             fuel.spend(1 + query.columns.len() + fields.len())?;
             let at = |field: &Field| value_at(index, query.entity, field, slot, *key);
             let values: Vec<Value> = fields.iter().map(at).collect();
-            let name = match fields.is_empty() {
-                true => String::new(),
-                false => bunraku_model::canonical_json(&Value::Array(values.clone())),
+            let name = if fields.is_empty() {
+                String::new()
+            } else {
+                bunraku_model::canonical_json(&Value::Array(values.clone()))
             };
             let group = groups
                 .entry(name)
@@ -323,7 +322,7 @@ fn grouped_rows(
 fn new_group(values: Vec<Value>, query: &CheckedQuery) -> Group {
     Group {
         values,
-        tallies: vec![Tally::default(); query.columns.len()],
+        tallies: vec![Aggregate::default(); query.columns.len()],
     }
 }
 
@@ -333,7 +332,7 @@ fn finish(
     groups: BTreeMap<String, Group>,
     fuel: &mut Fuel,
 ) -> Result<Rows, AnswerError> {
-    let shown = |column: &Column, tally: &Tally, values: &[Value]| match column.function {
+    let shown = |column: &Column, tally: &Aggregate, values: &[Value]| match column.function {
         Some(function) => tally.result(function),
         None => {
             let at = fields

@@ -292,12 +292,11 @@ impl Tree {
         }
         let list = matches!(self.below.keys().next(), Some(Segment::Place(_)));
         let below = self.below.into_iter();
-        match list {
-            true => Value::Array(below.map(|(_, tree)| tree.into_value()).collect()),
-            false => {
-                let members = below.map(|(name, tree)| (name.to_string(), tree.into_value()));
-                Value::Object(members.collect())
-            }
+        if list {
+            Value::Array(below.map(|(_, tree)| tree.into_value()).collect())
+        } else {
+            let members = below.map(|(name, tree)| (name.to_string(), tree.into_value()));
+            Value::Object(members.collect())
         }
     }
 }

@@ -4,6 +4,7 @@
 //! fields, facts, catalog, reports). The order of feeding does not affect the
 //! answers, and neither does the previous data.
 
+mod exports;
 mod fact_table;
 mod node_set;
 mod places;
@@ -15,6 +16,8 @@ use bunraku_model::NodeName;
 use bunraku_model::catalog::{Catalog, Resource, plain};
 use serde_json::{Map, Value, json};
 
+use exports::Exports;
+pub use exports::{ExportFilter, ExportSum, ExportedResource};
 pub(crate) use fact_table::FactTable;
 pub(crate) use node_set::{NodeSet, Slot};
 use places::Slab;
@@ -29,6 +32,7 @@ pub(crate) struct NodeEntry {
     pub(crate) name: NodeName,
     pub(crate) fields: Map<String, Value>,
     resources: Vec<RowId>,
+    exports: Vec<RowId>,
     classes: Vec<RowId>,
     reports: BTreeMap<String, (RowId, Vec<RowId>)>,
 }
@@ -43,6 +47,8 @@ pub struct Index {
     classes: RowTable,
     reports: RowTable,
     events: RowTable,
+    exports: Exports,
+    version: u64,
 }
 
 /// The numbers of distinct items in an index, which determine its memory use.
@@ -67,6 +73,8 @@ impl Default for Index {
             classes: RowTable::new(&["name"]),
             reports: RowTable::new(&["run", "status"]),
             events: RowTable::new(&["run", "status", "type", "title"]),
+            exports: Exports::default(),
+            version: 0,
         }
     }
 }
@@ -89,8 +97,18 @@ impl Index {
         }
     }
 
+    /// Returns a number that changes with every change of the index.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    fn touch(&mut self) {
+        self.version += 1;
+    }
+
     /// Sets some of a node's own fields; null removes a field. Creates the node if needed.
     pub fn set_fields(&mut self, node: &NodeName, fields: Map<String, Value>) {
+        self.touch();
         let entry = self.entry(node).1;
         for (name, value) in fields {
             match value {
@@ -102,6 +120,7 @@ impl Index {
 
     /// Replaces a node's facts. Returns false if there are more values than are indexed.
     pub fn set_facts(&mut self, node: &NodeName, facts: &Map<String, Value>) -> bool {
+        self.touch();
         let slot = self.entry(node).0;
         self.facts.set(slot, facts)
     }
@@ -123,6 +142,7 @@ impl Index {
         let Some(slot) = self.by_name.get(node).copied() else {
             return;
         };
+        self.touch();
         let entry = self.nodes.get_mut(slot).expect("a named node is there");
         let resources = std::mem::take(&mut entry.resources);
         let classes = std::mem::take(&mut entry.classes);
@@ -154,6 +174,7 @@ impl Index {
         report: Map<String, Value>,
         events: Vec<Map<String, Value>>,
     ) {
+        self.touch();
         let (slot, entry) = self.entry(node);
         let mut rows = Vec::new();
         if let Some((before, had)) = entry.reports.remove(run) {
@@ -179,6 +200,7 @@ impl Index {
         let Some(slot) = self.by_name.get(node).copied() else {
             return;
         };
+        self.touch();
         let entry = self.nodes.get_mut(slot).expect("a named node is there");
         if let Some((report, events)) = entry.reports.remove(run) {
             self.reports.remove(slot, report);
@@ -194,6 +216,7 @@ impl Index {
             return;
         };
         self.clear_catalog(node);
+        self.set_exports(node, &[]);
         let entry = self.nodes.get(slot).expect("a named node is there");
         let runs: Vec<String> = entry.reports.keys().cloned().collect();
         for run in runs {
@@ -212,6 +235,7 @@ impl Index {
                     name: node.clone(),
                     fields: Map::new(),
                     resources: Vec::new(),
+                    exports: Vec::new(),
                     classes: Vec::new(),
                     reports: BTreeMap::new(),
                 });
@@ -263,9 +287,10 @@ const SECRET: &str = "[secret]";
 fn resource_row(resource: &Resource) -> Row {
     let reference = resource.reference();
     let parameters = resource.parameters.iter().map(|(name, value)| {
-        let value = match resource.is_sensitive(name) {
-            true => Value::from(SECRET),
-            false => plain(value).into_owned(),
+        let value = if resource.is_sensitive(name) {
+            Value::from(SECRET)
+        } else {
+            plain(value).into_owned()
         };
         (name.clone(), value)
     });

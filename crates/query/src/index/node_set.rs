@@ -184,9 +184,12 @@ mod tests {
         ) {
             let (mut members, mut wanted) = (Members::None, BTreeSet::new());
             for (add, slot) in steps {
-                match add {
-                    true => { members.insert(slot); wanted.insert(slot); }
-                    false => { members.remove(slot); wanted.remove(&slot); }
+                if add {
+                    members.insert(slot);
+                    wanted.insert(slot);
+                } else {
+                    members.remove(slot);
+                    wanted.remove(&slot);
                 }
                 let set = members.to_set();
                 proptest::prop_assert_eq!(set.iter().collect::<BTreeSet<_>>(), wanted.clone());

@@ -70,7 +70,7 @@ pub(crate) enum Test {
     Not(Box<Test>),
     Compare(Field, Matcher),
     IsNull(Field),
-    In(In),
+    In(InCondition),
     /// Each step of the fact's path matches the pattern in its place.
     PathMatches(Vec<Regex>),
     /// A condition on the same node.
@@ -78,7 +78,7 @@ pub(crate) enum Test {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct In {
+pub(crate) struct InCondition {
     pub(crate) fields: Vec<Field>,
     pub(crate) query: Box<Query>,
 }
@@ -139,9 +139,10 @@ impl Matcher {
 
 pub(super) fn check(query: syntax::Query) -> Result<Query, QueryError> {
     let entity = entity(&query.entity)?;
-    let columns = match query.columns.is_empty() {
-        true => entity.shown().map(|name| shown(entity, name)).collect(),
-        false => checked(&query.columns, |column| check_column(entity, column))?,
+    let columns = if query.columns.is_empty() {
+        entity.shown().map(|name| shown(entity, name)).collect()
+    } else {
+        checked(&query.columns, |column| check_column(entity, column))?
     };
     let test = query
         .condition
@@ -151,9 +152,12 @@ pub(super) fn check(query: syntax::Query) -> Result<Query, QueryError> {
     if !grouping.is_empty() {
         check_grouping(&query.columns, &columns, &grouping)?;
     }
-    let group_by = grouped.then(|| match grouping.is_empty() {
-        false => grouping,
-        true => plain_fields(&columns),
+    let group_by = grouped.then(|| {
+        if grouping.is_empty() {
+            plain_fields(&columns)
+        } else {
+            grouping
+        }
     });
     let order_by = checked(&query.order_by, |order| {
         let checked = check_order(entity, &order.by, &columns, group_by.as_deref())?;
@@ -180,11 +184,8 @@ fn checked<T, U>(
 fn entity(name: &Name) -> Result<Entity, QueryError> {
     Entity::named(&name.text).ok_or_else(|| {
         let names = || Entity::NAMES.iter().map(|(name, _)| *name);
-        let error = QueryError::new(
-            format!("there is nothing called `{}`", name.text),
-            name.span.clone(),
-        );
-        let all = format!("ask for one of {}", names().collect::<Vec<_>>().join(", "));
+        let error = QueryError::new(format!("unknown entity `{}`", name.text), name.span.clone());
+        let all = format!("use one of {}", names().collect::<Vec<_>>().join(", "));
         error.hint(match near(&name.text, names()) {
             Some(near) => format!("did you mean `{near}`?"),
             None => all,
@@ -213,12 +214,16 @@ fn made(source: Source, name: &'static str, steps: Vec<Step>) -> Field {
 }
 
 fn field(entity: Entity, path: &Path) -> Result<Field, QueryError> {
+    // PuppetDB's name for any of the tags.
+    if entity == Entity::Resources && path.head.text == "tag" && path.steps.is_empty() {
+        return Ok(Field::Row("tags", vec![Step::Any]));
+    }
     let Some((name, source)) = entity.field(&path.head.text) else {
         return Err(unknown_field(entity, path));
     };
     let into = matches!(source, Source::Facts | Source::Row | Source::FactValue);
     if !into && !path.steps.is_empty() {
-        let message = format!("`{name}` has nothing inside");
+        let message = format!("`{name}` has no fields");
         return Err(QueryError::new(message, path.span.clone()));
     }
     Ok(made(source, name, path.steps.clone()))
@@ -232,7 +237,7 @@ fn unknown_field(entity: Entity, path: &Path) -> QueryError {
     error.hint(match near(wrong, names()) {
         Some(near) => format!("did you mean `{near}`?"),
         None if entity == Entity::Nodes => format!("if it is a fact, write `facts.{wrong}`"),
-        None => format!("there are {}", names().collect::<Vec<_>>().join(", ")),
+        None => format!("use one of {}", names().collect::<Vec<_>>().join(", ")),
     })
 }
 
@@ -284,12 +289,13 @@ fn no_wildcard(field: &Field, span: &Span) -> Result<(), QueryError> {
         Field::Facts(steps) | Field::Row(_, steps) | Field::FactValue(steps) => steps,
         _ => return Ok(()),
     };
-    match steps.contains(&Step::Any) {
-        false => Ok(()),
-        true => Err(QueryError::new(
-            "`*` stands in conditions only",
+    if steps.contains(&Step::Any) {
+        Err(QueryError::new(
+            "`*` is only allowed in conditions",
             span.clone(),
-        )),
+        ))
+    } else {
+        Ok(())
     }
 }
 
@@ -309,9 +315,9 @@ fn check_function(
     let found = functions.iter().find(|(known, _)| *known == name.text);
     let Some((known, function)) = found else {
         let names = functions.map(|(known, _)| known);
-        let message = format!("there is no function `{}`", name.text);
+        let message = format!("unknown function `{}`", name.text);
         let error = QueryError::new(message, name.span.clone());
-        return Err(error.hint(format!("there are {}", names.join(", "))));
+        return Err(error.hint(format!("use one of {}", names.join(", "))));
     };
     if of.is_none() && *function != Function::Count {
         let message = format!("`{known}` needs a field");
@@ -343,7 +349,7 @@ fn check_grouping(
             let message = format!("`{}` differs within a group", column.label);
             let error = QueryError::new(message, path.span.clone());
             return Err(error.hint(format!(
-                "add it to `group by`, or ask for max({})",
+                "add it to `group by`, or use max({})",
                 column.label
             )));
         }
@@ -374,7 +380,7 @@ fn check_order(
         }
         _ => {
             let error = QueryError::new(format!("`{label}` is not a column"), span.clone());
-            Err(error.hint("groups are ordered by what is between the brackets"))
+            Err(error.hint("order groups by columns in the brackets"))
         }
     }
 }
@@ -397,9 +403,10 @@ fn check_test(entity: Entity, condition: Condition) -> Result<Test, QueryError> 
         } => Test::Compare(field(entity, &path)?, matcher(operator, &value)?),
         Condition::IsNull { path, negated } => {
             let test = Test::IsNull(field(entity, &path)?);
-            match negated {
-                true => Test::Not(Box::new(test)),
-                false => test,
+            if negated {
+                Test::Not(Box::new(test))
+            } else {
+                test
             }
         }
         Condition::InList { path, values } => {
@@ -421,13 +428,12 @@ fn check_having(query: syntax::Query) -> Result<Query, QueryError> {
     let span = query.entity.span.clone();
     let query = check(query)?;
     let paged = query.limit.is_some() || query.offset > 0 || !query.order_by.is_empty();
-    match paged || query.group_by.is_some() {
-        false => Ok(query),
-        true => {
-            let message = "a condition has no order, no pages and no groups";
-            let error = QueryError::new(message, span);
-            Err(error.hint("to choose by them, write `certname in reports[certname] { … }`"))
-        }
+    if paged || query.group_by.is_some() {
+        let message = "a condition cannot have an order, pages or groups";
+        let error = QueryError::new(message, span);
+        Err(error.hint("to use them in a condition, write `certname in reports[certname] { … }`"))
+    } else {
+        Ok(query)
     }
 }
 
@@ -448,7 +454,7 @@ fn matcher(operator: Operator, literal: &Literal) -> Result<Matcher, QueryError>
     };
     let equality = matches!(comparison, Comparison::Equal | Comparison::NotEqual);
     if literal.value.is_boolean() && !equality {
-        let message = "neither `true` nor `false` is larger than anything";
+        let message = "booleans have no order";
         return Err(QueryError::new(message, literal.span.clone()));
     }
     Ok(Matcher::Compare(comparison, scalar(&literal.value)))
@@ -456,7 +462,7 @@ fn matcher(operator: Operator, literal: &Literal) -> Result<Matcher, QueryError>
 
 fn regex(literal: &Literal) -> Result<Regex, QueryError> {
     let Value::String(pattern) = &literal.value else {
-        let message = "a regular expression is a text";
+        let message = "a regular expression must be a string";
         return Err(QueryError::new(message, literal.span.clone()));
     };
     let built = RegexBuilder::new(pattern)
@@ -471,7 +477,7 @@ fn regex(literal: &Literal) -> Result<Regex, QueryError> {
                 let text = error.to_string();
                 let last = text.lines().last().unwrap_or_default();
                 let why = last.trim_start_matches("error: ");
-                format!("this is not a regular expression: {why}")
+                format!("invalid regular expression: {why}")
             }
         };
         QueryError::new(message, literal.span.clone())
@@ -499,11 +505,11 @@ fn check_in(
             counted(fields.len()),
             counted(query.columns.len())
         );
-        let hint = "name the columns: `certname in resources[certname] { … }`";
+        let hint = "list the columns: `certname in resources[certname] { … }`";
         return Err(QueryError::new(message, span).hint(hint));
     }
     let query = Box::new(query);
-    Ok(Test::In(In { fields, query }))
+    Ok(Test::In(InCondition { fields, query }))
 }
 
 fn counted(number: usize) -> String {
@@ -521,7 +527,7 @@ fn check_path_matches(
 ) -> Result<Test, QueryError> {
     if field(entity, path)? != Field::FactPath {
         let message = "`~>` matches the path of a fact, step by step";
-        let hint = "ask `fact_contents { path ~> [\"networking\", \".*\", \"ip\"] }`";
+        let hint = "write `fact_contents { path ~> [\"networking\", \".*\", \"ip\"] }`";
         return Err(QueryError::new(message, span).hint(hint));
     }
     let whole = |literal: &Literal| match &literal.value {

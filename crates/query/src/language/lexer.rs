@@ -16,7 +16,7 @@ pub(super) enum Token {
 }
 
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct Spanned {
+pub(super) struct SpannedToken {
     pub(super) token: Token,
     pub(super) span: Range<usize>,
 }
@@ -28,8 +28,8 @@ const SYMBOLS: &[&str] = &[
 ];
 
 /// Returns the tokens of a query, with an end token after the last.
-pub(super) fn lex(text: &str) -> Result<Vec<Spanned>, QueryError> {
-    let mut tokens: Vec<Spanned> = Vec::new();
+pub(super) fn lex(text: &str) -> Result<Vec<SpannedToken>, QueryError> {
+    let mut tokens: Vec<SpannedToken> = Vec::new();
     let mut at = 0;
     while at < text.len() {
         let rest = &text[at..];
@@ -46,13 +46,13 @@ pub(super) fn lex(text: &str) -> Result<Vec<Spanned>, QueryError> {
             .last()
             .is_some_and(|last| last.token == Token::Symbol("."));
         let (token, length) = next(rest, after_dot).map_err(|error| error.moved(at))?;
-        tokens.push(Spanned {
+        tokens.push(SpannedToken {
             token,
             span: at..at + length,
         });
         at += length;
     }
-    tokens.push(Spanned {
+    tokens.push(SpannedToken {
         token: Token::End,
         span: text.len()..text.len(),
     });
@@ -83,7 +83,7 @@ fn next(rest: &str, after_dot: bool) -> Result<(Token, usize), QueryError> {
     match SYMBOLS.iter().find(|symbol| rest.starts_with(**symbol)) {
         Some(symbol) => Ok((Token::Symbol(symbol), symbol.len())),
         None => {
-            let message = format!("`{first}` has no meaning here");
+            let message = format!("unexpected `{first}`");
             let error = QueryError::new(message, 0..first.len_utf8());
             Err(match first {
                 '&' => error.hint("write `and`"),
@@ -112,7 +112,7 @@ fn text(rest: &str, quote: char) -> Result<(Token, usize), QueryError> {
             other => out.push(other),
         }
     }
-    let error = QueryError::new("this text has no end", 0..rest.len());
+    let error = QueryError::new("this string is not closed", 0..rest.len());
     Err(error.hint(format!("close it with {quote}")))
 }
 
@@ -132,9 +132,10 @@ fn number(rest: &str, after_dot: bool) -> Result<(Token, usize), QueryError> {
         whole = false;
     }
     let written = &rest[..end];
-    let token = match whole {
-        true => written.parse().map(Token::Integer).ok(),
-        false => written.parse().map(Token::Float).ok(),
+    let token = if whole {
+        written.parse().map(Token::Integer).ok()
+    } else {
+        written.parse().map(Token::Float).ok()
     };
     match token {
         Some(token) => Ok((token, end)),

@@ -1,6 +1,8 @@
 //! The language: from text to a valid query.
 
+mod ast;
 mod check;
+mod code;
 mod entity;
 mod error;
 mod lexer;

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::entity::Entity;
 use super::error::QueryError;
-use super::lexer::{Spanned, Token, lex};
+use super::lexer::{SpannedToken, Token, lex};
 use super::syntax::{
     Column, Condition, Literal, Name, Operator, Order, OrderBy, Path, Query, Span, Step,
 };
@@ -12,11 +12,11 @@ use super::syntax::{
 /// Maximum length of a text in bytes. Longer texts are refused.
 const LONGEST: usize = 64 << 10;
 /// Maximum nesting depth. Deeper nesting is refused, because the stack is limited.
-const DEEPEST: usize = 64;
+pub(super) const DEEPEST: usize = 64;
 
 pub(super) fn parse(text: &str) -> Result<Query, QueryError> {
     if text.len() > LONGEST {
-        let message = format!("a query has at most {LONGEST} bytes");
+        let message = format!("a query can have at most {LONGEST} bytes");
         return Err(QueryError::new(message, 0..0));
     }
     let mut parser = Parser {
@@ -29,15 +29,32 @@ pub(super) fn parse(text: &str) -> Result<Query, QueryError> {
         Token::End => Ok(query),
         Token::Word(word) if ["order", "limit", "offset", "group"].contains(&word.as_str()) => {
             Err(parser.unexpected("the end of the query").hint(
-                "`order by`, `limit`, `offset` and `group by` stand inside the braces, at the end",
+                "write `order by`, `limit`, `offset` and `group by` inside the braces, at the end",
             ))
         }
         _ => Err(parser.unexpected("the end of the query")),
     }
 }
 
+/// Reads a field alone, such as `facts.os.family`.
+pub(super) fn parse_path(text: &str) -> Result<Path, QueryError> {
+    if text.len() > LONGEST {
+        return Err(QueryError::new("the field has too many parts", 0..0));
+    }
+    let mut parser = Parser {
+        tokens: lex(text)?,
+        at: 0,
+        depth: 0,
+    };
+    let path = parser.path()?;
+    match parser.peek() {
+        Token::End => Ok(path),
+        _ => Err(parser.unexpected("the end of the field")),
+    }
+}
+
 struct Parser {
-    tokens: Vec<Spanned>,
+    tokens: Vec<SpannedToken>,
     at: usize,
     depth: usize,
 }
@@ -61,7 +78,7 @@ impl Parser {
         self.tokens[self.at.saturating_sub(1)].span.end
     }
 
-    fn next(&mut self) -> Spanned {
+    fn next(&mut self) -> SpannedToken {
         let spanned = self.tokens[self.at].clone();
         // Never move past the end token.
         self.at = (self.at + 1).min(self.tokens.len() - 1);
@@ -81,9 +98,10 @@ impl Parser {
     }
 
     fn need_symbol(&mut self, symbol: &str) -> Result<(), QueryError> {
-        match self.take_symbol(symbol) {
-            true => Ok(()),
-            false => Err(self.unexpected(&format!("`{symbol}`"))),
+        if self.take_symbol(symbol) {
+            Ok(())
+        } else {
+            Err(self.unexpected(&format!("`{symbol}`")))
         }
     }
 
@@ -102,12 +120,12 @@ impl Parser {
     fn unexpected(&self, wanted: &str) -> QueryError {
         let found = match self.peek() {
             Token::Word(word) => format!("`{word}`"),
-            Token::Text(_) => "a text".to_owned(),
+            Token::Text(_) => "a string".to_owned(),
             Token::Integer(_) | Token::Float(_) => "a number".to_owned(),
             Token::Symbol(symbol) => format!("`{symbol}`"),
             Token::End => "the end".to_owned(),
         };
-        QueryError::new(format!("{wanted} was expected, not {found}"), self.span())
+        QueryError::new(format!("expected {wanted}, found {found}"), self.span())
     }
 
     /// Counts a level of nesting around `work`.
@@ -128,7 +146,7 @@ impl Parser {
     fn query(&mut self) -> Result<Query, QueryError> {
         self.nested(|parser| {
             let mut query = Query {
-                entity: parser.name("what to ask for")?,
+                entity: parser.name("an entity")?,
                 columns: Vec::new(),
                 condition: None,
                 group_by: Vec::new(),
@@ -149,7 +167,7 @@ impl Parser {
     fn name(&mut self, wanted: &str) -> Result<Name, QueryError> {
         match self.peek() {
             Token::Word(_) => {
-                let Spanned { token, span } = self.next();
+                let SpannedToken { token, span } = self.next();
                 let Token::Word(text) = token else {
                     unreachable!("it was looked at")
                 };
@@ -189,9 +207,10 @@ impl Parser {
         }
         let name = self.name("a function")?;
         self.need_symbol("(")?;
-        let of = match self.is_symbol(")") {
-            true => None,
-            false => Some(self.path()?),
+        let of = if self.is_symbol(")") {
+            None
+        } else {
+            Some(self.path()?)
         };
         self.need_symbol(")")?;
         Ok(Some((name, of)))
@@ -213,20 +232,16 @@ impl Parser {
         while is_paging(self) {
             self.paging(query)?;
         }
-        match self.take_symbol("}") {
-            true => Ok(()),
-            false => Err(self.unexpected("`and`, `or` or `}`")),
+        if self.take_symbol("}") {
+            Ok(())
+        } else {
+            Err(self.unexpected("`and`, `or` or `}`"))
         }
     }
 
     fn paging(&mut self, query: &mut Query) -> Result<(), QueryError> {
         let word = self.name("`order by`, `limit`, `offset` or `group by`")?;
-        let twice = || {
-            QueryError::new(
-                format!("`{}` stands here twice", word.text),
-                word.span.clone(),
-            )
-        };
+        let twice = || QueryError::new(format!("`{}` is used twice", word.text), word.span.clone());
         match word.text.as_str() {
             "limit" if query.limit.is_none() => query.limit = Some(self.count()?),
             "offset" if query.offset.is_none() => query.offset = Some(self.count()?),
@@ -261,7 +276,7 @@ impl Parser {
                 self.next();
                 Ok(number)
             }
-            _ => Err(self.unexpected("a whole number")),
+            _ => Err(self.unexpected("an integer")),
         }
     }
 
@@ -330,18 +345,20 @@ impl Parser {
     fn rest_of_condition(&mut self, path: Path, start: usize) -> Result<Condition, QueryError> {
         if self.take_word("is") {
             let negated = self.take_word("not");
-            return match self.take_word("null") {
-                true => Ok(Condition::IsNull { path, negated }),
-                false => Err(self.unexpected("`null` or `not null`")),
+            return if self.take_word("null") {
+                Ok(Condition::IsNull { path, negated })
+            } else {
+                Err(self.unexpected("`null` or `not null`"))
             };
         }
         if self.take_word("in") {
-            return match self.is_symbol("[") {
-                true => Ok(Condition::InList {
+            return if self.is_symbol("[") {
+                Ok(Condition::InList {
                     path,
                     values: self.literals()?,
-                }),
-                false => self.in_query(vec![path], start),
+                })
+            } else {
+                self.in_query(vec![path], start)
             };
         }
         if self.take_symbol("~>") {
@@ -387,7 +404,7 @@ impl Parser {
         self.next();
         if operator == Operator::Equal && (self.is_symbol("=") || self.is_symbol("~")) {
             let error = self.unexpected("a value");
-            return Err(error.hint("equality is `=`, a regular expression is `~`"));
+            return Err(error.hint("use `=` for equality and `~` for regular expressions"));
         }
         Ok(operator)
     }
@@ -416,7 +433,7 @@ impl Parser {
                 }
                 other => {
                     let error = self.unexpected("a value");
-                    return Err(error.hint(format!("texts are quoted: \"{other}\"")));
+                    return Err(error.hint(format!("put strings in quotes: \"{other}\"")));
                 }
             },
             _ => return Err(self.unexpected("a value")),

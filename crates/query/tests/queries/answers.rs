@@ -203,7 +203,7 @@ fn facts_are_rows_of_their_own() {
 }
 
 #[test]
-fn resources_tell_their_parameters_and_no_secrets() {
+fn resources_show_their_parameters_and_no_secrets() {
     check(
         r#"resources[certname, title, parameters.mode] { type = "File" and parameters.mode = "0644" }"#,
         expect![[r#"
@@ -363,7 +363,7 @@ fn a_target_is_the_nodes_of_whatever_is_found() {
     assert_eq!(nodes("nodes { order by certname desc limit 1 }"), "web-2");
     assert_eq!(nodes(r#"nodes { certname = "nobody" }"#), "");
     let grouped = Query::parse_target("nodes[count()]").expect_err("it names no nodes");
-    assert_eq!(grouped.message, "a query that groups names no nodes");
+    assert_eq!(grouped.message, "a query with groups does not select nodes");
 }
 
 #[test]

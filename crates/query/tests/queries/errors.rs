@@ -27,7 +27,7 @@ fn a_misspelt_name_is_pointed_at_with_the_near_one() {
     check(
         "nods { }",
         expect![[r#"
-        there is nothing called `nods`
+        unknown entity `nods`
          --> 1:1
         1 | nods { }
           | ^^^^
@@ -49,11 +49,11 @@ fn the_place_is_right_on_later_lines_and_after_wide_characters() {
     check(
         "nodes {\n  facts.ü = \"ö\" and\n  facts.a == 1\n}",
         expect![[r#"
-        a value was expected, not `=`
+        expected a value, found `=`
          --> 3:12
         3 |   facts.a == 1
           |            ^
-        hint: equality is `=`, a regular expression is `~`"#]],
+        hint: use `=` for equality and `~` for regular expressions"#]],
     );
 }
 
@@ -62,7 +62,7 @@ fn unfinished_queries_say_what_is_missing() {
     check(
         "nodes { certname = ",
         expect![[r#"
-        a value was expected, not the end
+        expected a value, found the end
          --> 1:20
         1 | nodes { certname =
           |                    ^"#]],
@@ -70,7 +70,7 @@ fn unfinished_queries_say_what_is_missing() {
     check(
         r#"nodes { certname = "x"#,
         expect![[r#"
-        this text has no end
+        this string is not closed
          --> 1:20
         1 | nodes { certname = "x
           |                    ^^
@@ -79,7 +79,7 @@ fn unfinished_queries_say_what_is_missing() {
     check(
         r#"nodes { certname = "x" status = "y" }"#,
         expect![[r#"
-        `and`, `or` or `}` was expected, not `status`
+        expected `and`, `or` or `}`, found `status`
          --> 1:24
         1 | nodes { certname = "x" status = "y" }
           |                        ^^^^^^"#]],
@@ -91,11 +91,11 @@ fn values_are_quoted_and_null_is_not_compared() {
     check(
         "nodes { status = idle }",
         expect![[r#"
-        a value was expected, not `idle`
+        expected a value, found `idle`
          --> 1:18
         1 | nodes { status = idle }
           |                  ^^^^
-        hint: texts are quoted: "idle""#]],
+        hint: put strings in quotes: "idle""#]],
     );
     check(
         "nodes { status = null }",
@@ -109,7 +109,7 @@ fn values_are_quoted_and_null_is_not_compared() {
     check(
         "nodes { facts.a > true }",
         expect![[r#"
-        neither `true` nor `false` is larger than anything
+        booleans have no order
          --> 1:19
         1 | nodes { facts.a > true }
           |                   ^^^^"#]],
@@ -121,7 +121,7 @@ fn regular_expressions_are_checked_before_they_are_used() {
     check(
         r#"nodes { certname ~ "(" }"#,
         expect![[r#"
-        this is not a regular expression: unclosed group
+        invalid regular expression: unclosed group
          --> 1:20
         1 | nodes { certname ~ "(" }
           |                    ^^^"#]],
@@ -141,20 +141,20 @@ fn pages_and_groups_stand_where_they_mean_something() {
     check(
         "nodes {} limit 3",
         expect![[r#"
-        the end of the query was expected, not `limit`
+        expected the end of the query, found `limit`
          --> 1:10
         1 | nodes {} limit 3
           |          ^^^^^
-        hint: `order by`, `limit`, `offset` and `group by` stand inside the braces, at the end"#]],
+        hint: write `order by`, `limit`, `offset` and `group by` inside the braces, at the end"#]],
     );
     check(
         "nodes { reports { limit 1 } }",
         expect![[r#"
-        a condition has no order, no pages and no groups
+        a condition cannot have an order, pages or groups
          --> 1:9
         1 | nodes { reports { limit 1 } }
           |         ^^^^^^^
-        hint: to choose by them, write `certname in reports[certname] { … }`"#]],
+        hint: to use them in a condition, write `certname in reports[certname] { … }`"#]],
     );
     check(
         "nodes[certname, count()] { group by status }",
@@ -163,7 +163,7 @@ fn pages_and_groups_stand_where_they_mean_something() {
          --> 1:7
         1 | nodes[certname, count()] { group by status }
           |       ^^^^^^^^
-        hint: add it to `group by`, or ask for max(certname)"#]],
+        hint: add it to `group by`, or use max(certname)"#]],
     );
     check(
         "nodes[status, count()] { order by certname }",
@@ -172,12 +172,12 @@ fn pages_and_groups_stand_where_they_mean_something() {
          --> 1:35
         1 | nodes[status, count()] { order by certname }
           |                                   ^^^^^^^^
-        hint: groups are ordered by what is between the brackets"#]],
+        hint: order groups by columns in the brackets"#]],
     );
     check(
         "nodes { limit 1 limit 2 }",
         expect![[r#"
-        `limit` stands here twice
+        `limit` is used twice
          --> 1:17
         1 | nodes { limit 1 limit 2 }
           |                 ^^^^^"#]],
@@ -193,6 +193,6 @@ fn both_sides_of_in_have_as_many_columns() {
          --> 1:9
         1 | nodes { certname in resources[certname, title] {} }
           |         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-        hint: name the columns: `certname in resources[certname] { … }`"#]],
+        hint: list the columns: `certname in resources[certname] { … }`"#]],
     );
 }

@@ -2,7 +2,7 @@
 
 use bunraku_model::NodeName;
 use bunraku_model::catalog::Catalog;
-use bunraku_query::{Answer, Index, Limits, Query};
+use bunraku_query::{Index, Limits, Query, QueryAnswer};
 use serde_json::{Map, Value, json};
 
 pub(crate) fn name(text: &str) -> NodeName {
@@ -84,13 +84,13 @@ fn web(motd: &str) -> Catalog {
     )
 }
 
-pub(crate) fn ask(index: &Index, text: &str) -> Answer {
+pub(crate) fn ask(index: &Index, text: &str) -> QueryAnswer {
     let query = Query::parse(text).unwrap_or_else(|error| panic!("{}", error.render(text)));
     index.answer(&query, &Limits::default()).expect("answered")
 }
 
 /// Prints each row on a line, followed by the warnings.
-pub(crate) fn told(answer: &Answer) -> String {
+pub(crate) fn told(answer: &QueryAnswer) -> String {
     let mut text = String::new();
     for row in &answer.rows {
         let cells: Vec<String> = row

@@ -21,7 +21,7 @@ const PLACE: usize = 64;
 fn not_verified(server: &JoiningServer, why: &str) -> ServiceError {
     ServiceError::Forbidden {
         message: format!("`{}` could not be verified over SSH: {why}", server.name),
-        hint: Some("see the log of the server that was asked, or join with a token".to_owned()),
+        hint: Some("see the log of that server, or join with a token".to_owned()),
     }
 }
 
@@ -51,9 +51,10 @@ impl Cluster {
             .when(Compare::Modified(key.clone(), invitation.entry.modified))
             .delete(key);
         let by = &invitation.document.made_by;
-        match self.let_in(&request.server, spend, by).await? {
-            true => self.welcome().await,
-            false => Err(not_invited()),
+        if self.let_in(&request.server, spend, by).await? {
+            self.welcome().await
+        } else {
+            Err(not_invited())
         }
     }
 
@@ -65,28 +66,25 @@ impl Cluster {
         let link = self.link()?;
         if !link.0.speaks_ssh() {
             return Err(ServiceError::conflict(
-                "this server verifies nobody over SSH",
-                "set [server.cluster.ssh] there, or join with a token of `bunraku cluster invite`",
+                "this server does not verify others over SSH",
+                "set [server.cluster.ssh] there, or join with a token from `bunraku cluster invite`",
             ));
         }
         let server = &request.server;
         let host = host_of(&server.member_address)
             .filter(|_| is_place(&request.place))
-            .ok_or_else(|| ServiceError::invalid("the address or the place is none"))?;
+            .ok_or_else(|| ServiceError::invalid("the address or the directory is invalid"))?;
         let _turn = self.looking.try_acquire().map_err(|_| ServiceError::Busy {
             message: "another server is being verified; try again".to_owned(),
         })?;
         let read = link.0.read_key(host, &request.place).await;
         let key = read.map_err(|error| {
-            tracing::warn!(server = %server.name, host, error = %error, "a server that asked to join could not be verified over SSH");
-            not_verified(server, "it was not reached, or does not wait there")
+            tracing::warn!(server = %server.name, host, error = %error, "cannot verify a joining server over SSH");
+            not_verified(server, "it is unreachable or not waiting there")
         })?;
         if key.trim() != request.key {
-            tracing::error!(server = %server.name, host, "a server asked to join with a key that is not the one on its machine");
-            return Err(not_verified(
-                server,
-                "the key on its machine is another one",
-            ));
+            tracing::error!(server = %server.name, host, "a joining server presented a key that differs from the one on its machine");
+            return Err(not_verified(server, "the key on its machine is different"));
         }
         let by = format!("SSH to {host}");
         if !self.let_in(server, Transaction::new(), &by).await? {
@@ -97,8 +95,8 @@ impl Cluster {
         let text = document::encode(&self.welcome().await?);
         let placed = link.0.place_welcome(host, &request.place, &text).await;
         placed.map_err(|error| {
-            tracing::warn!(server = %server.name, host, error = %error, "a server that was verified could not be given what it needs");
-            not_verified(server, "it was lost again before it had all that it needs")
+            tracing::warn!(server = %server.name, host, error = %error, "cannot send the keys to a verified server");
+            not_verified(server, "the connection was lost before it had received its keys")
         })?;
         Ok(ClusterSshWelcome {
             verified_by: link.0.sight().seen_by,
@@ -120,10 +118,10 @@ impl Cluster {
         {
             return Err(ServiceError::conflict(
                 format!(
-                    "`{}` is a member already, at {}",
+                    "`{}` is already a member, at {}",
                     server.name, known.document.member_address
                 ),
-                "give this server another name with `--name`",
+                "set another name with `--name`",
             ));
         }
         let record = MemberRecord {
@@ -149,9 +147,11 @@ impl Cluster {
     }
 
     async fn welcome(&self) -> Result<ClusterWelcome, ServiceError> {
-        let mut welcome = self.link()?.0.welcome().map_err(|error| {
-            ServiceError::internal("the members' authority cannot be handed over", error)
-        })?;
+        let mut welcome = self
+            .link()?
+            .0
+            .welcome()
+            .map_err(|error| ServiceError::internal("cannot pass on the members' CA", error))?;
         welcome.authority = super::authority_files(self.certificates.authority());
         welcome.members = self.members().await?;
         Ok(welcome)

@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bunraku_model::{ContentId, NodeName};
-use bunraku_store::{Follow, Followed, SharedStore, Transaction};
+use bunraku_store::{Follow, FollowEvent, SharedStore, Transaction};
 use bunraku_wire::Authority;
 use bunraku_wire::api::cluster::{
-    AuthorityFiles, ClusterInvitation, ClusterInviteRequest, ClusterSight, ClusterStatus,
+    AuthorityFiles, ClusterInvitation, ClusterInviteRequest, ClusterStatus, ClusterView,
     ClusterWelcome, DrainRequest, MemberRecord, ServerList, keys,
 };
 use jiff::{SignedDuration, Timestamp};
@@ -42,7 +42,7 @@ const LOOK: std::time::Duration = std::time::Duration::from_millis(500);
 #[async_trait]
 pub trait ClusterMember: Send + Sync {
     /// Returns this member's view of the others.
-    fn sight(&self) -> ClusterSight;
+    fn sight(&self) -> ClusterView;
     /// Returns the servers that nodes can connect to. Answers from memory, because every
     /// connecting agent asks.
     fn servers(&self) -> Vec<String>;
@@ -94,7 +94,7 @@ pub struct Cluster {
 fn no_cluster() -> ServiceError {
     ServiceError::conflict(
         "this server is not a member of a cluster",
-        "make one with `bunraku cluster init`",
+        "create one with `bunraku cluster init`",
     )
 }
 
@@ -103,7 +103,7 @@ fn no_cluster() -> ServiceError {
 fn not_invited() -> ServiceError {
     ServiceError::Forbidden {
         message: "the token is not valid: it was used, or has expired".to_owned(),
-        hint: Some("an operator makes a new one with `bunraku cluster invite`".to_owned()),
+        hint: Some("ask an operator for a new one (`bunraku cluster invite`)".to_owned()),
     }
 }
 
@@ -141,7 +141,7 @@ impl Cluster {
                 () = shutdown.cancelled() => return,
                 followed = changes.next() => followed,
                 followed = up.next() => {
-                    if let Ok(came @ Followed::Changes(_)) = followed
+                    if let Ok(came @ FollowEvent::Changes(_)) = followed
                         && !came.into_puts().is_empty()
                     {
                         hub.tell_servers();
@@ -150,10 +150,10 @@ impl Cluster {
                 }
             };
             match followed {
-                Ok(Followed::Snapshot { .. }) => continue,
-                Ok(Followed::Changes(_)) => {}
+                Ok(FollowEvent::Snapshot { .. }) => continue,
+                Ok(FollowEvent::Changes(_)) => {}
                 Err(error) => {
-                    tracing::warn!(error = %error, "the servers of the cluster cannot be followed now");
+                    tracing::warn!(error = %error, "cannot watch the servers of the cluster");
                 }
             }
             tokio::select! {
@@ -181,7 +181,7 @@ impl Cluster {
     }
 
     /// Returns this server's view of the others, or `None` if it is not a member.
-    pub fn sight(&self) -> Option<ClusterSight> {
+    pub fn sight(&self) -> Option<ClusterView> {
         self.link.as_ref().map(|link| link.0.sight())
     }
 
@@ -232,7 +232,7 @@ impl Cluster {
         self.link()?;
         if request.ttl_seconds == 0 || request.ttl_seconds > LONGEST {
             return Err(ServiceError::invalid(
-                "an invitation lives between a second and a day",
+                "an invitation must be valid for between one second and one day",
             ));
         }
         let token = format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());

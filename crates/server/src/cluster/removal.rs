@@ -21,24 +21,22 @@ fn refuse(
     let keeps_data = |one: &DatastoreRecord| one.name.as_ref() == Some(name);
     if datastores.iter().any(keeps_data) {
         return Some(ServiceError::conflict(
-            format!("`{name}` keeps data"),
-            format!(
-                "move it away first: `bunraku cluster drain {name}`, with another server to take it"
-            ),
+            format!("`{name}` stores data"),
+            format!("move its datastore to another server first: `bunraku cluster drain {name}`"),
         ));
     }
     if left == 2 {
         return Some(ServiceError::conflict(
             format!(
-                "without `{name}` two servers would be left: two stop when either does, so they are worse than one"
+                "without `{name}`, two servers would be left, and these would stop if either of them failed"
             ),
-            "let another server join first",
+            "add another server first",
         ));
     }
     if matches!(state, Some(MemberState::Alive | MemberState::Suspect)) {
         return Some(ServiceError::conflict(
             format!("`{name}` is alive"),
-            "stop it first: its agents go to the others",
+            "stop it first; its agents switch to the other servers",
         ));
     }
     None
@@ -56,13 +54,14 @@ impl Cluster {
         let datastores = document::read::<Vec<DatastoreRecord>>(&*self.store, keys::DATASTORES);
         let datastores = datastores.await?;
         let left = self.members().await?.len().saturating_sub(1);
-        let state = match sight.seen_by == *name {
-            true => Some(MemberState::Alive),
-            false => sight
+        let state = if sight.seen_by == *name {
+            Some(MemberState::Alive)
+        } else {
+            sight
                 .members
                 .iter()
                 .find(|it| it.name == *name)
-                .map(|it| it.state),
+                .map(|it| it.state)
         };
         let kept = datastores
             .as_ref()
@@ -87,7 +86,7 @@ impl Cluster {
                 Ok(())
             }
             TransactionOutcome::Refused(_) => Err(ServiceError::Busy {
-                message: "the datastores changed meanwhile; try again".to_owned(),
+                message: "the datastores changed in the meantime; try again".to_owned(),
             }),
         }
     }
@@ -121,7 +120,7 @@ mod tests {
         assert_eq!(why(dead, false, 3), "removed");
         assert_eq!(why(Some(MemberState::Left), false, 1), "removed");
         assert_eq!(why(None, false, 3), "removed");
-        assert!(why(dead, true, 3).contains("keeps data"));
+        assert!(why(dead, true, 3).contains("stores data"));
         assert!(why(dead, false, 2).contains("two servers would be left"));
         assert!(why(Some(MemberState::Alive), false, 3).contains("is alive"));
         assert!(why(Some(MemberState::Suspect), false, 3).contains("is alive"));

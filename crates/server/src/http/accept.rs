@@ -142,7 +142,7 @@ pub(crate) async fn serve(
     {
         tracing::warn!(
             left = connections.len(),
-            "some connections did not end in time and are cut"
+            "closing connections that did not end in time"
         );
     }
 }
@@ -173,7 +173,7 @@ fn http2_settings(options: &AcceptOptions) -> http2::Builder<TokioExecutor> {
 }
 
 /// A connection that is being served, of either protocol.
-type Serving =
+type ServedConnection =
     Pin<Box<dyn GracefulConnection<Error = hyper::Error, Output = hyper::Result<()>> + Send>>;
 
 async fn connection(stream: TcpStream, address: SocketAddr, shared: &Shared) {
@@ -190,7 +190,7 @@ async fn begin(
     stream: TcpStream,
     address: SocketAddr,
     shared: &Shared,
-) -> Option<(Serving, ConnectionInfo)> {
+) -> Option<(ServedConnection, ConnectionInfo)> {
     let (silence, patience) = (shared.options.ping_interval, shared.options.ping_timeout);
     // These fail only if the peer has already disconnected. The handshake detects that.
     let _ = stream.set_nodelay(true);
@@ -199,14 +199,14 @@ async fn begin(
     let identity = match PeerIdentity::of(&stream) {
         Ok(identity) => identity.map(Arc::new),
         Err(error) => {
-            tracing::info!(%address, error = %chain(&error), "a certificate was not understood");
+            tracing::info!(%address, error = %chain(&error), "cannot parse a client certificate");
             shared.metrics.connection_refused("identity");
             return None;
         }
     };
     let info = ConnectionInfo { address, identity };
     let (router, known) = (shared.router.clone(), info.clone());
-    let serving: Serving = match stream.get_ref().1.alpn_protocol() {
+    let serving: ServedConnection = match stream.get_ref().1.alpn_protocol() {
         Some(b"h2") => {
             let service = hyper::service::service_fn(move |mut request| {
                 insert(&mut request, &known);
@@ -238,7 +238,7 @@ fn insert(request: &mut hyper::Request<Incoming>, info: &ConnectionInfo) {
 
 /// Serves until the peer finishes, its certificate is revoked, or the server shuts down and
 /// has sent the last reply.
-async fn until_over(mut serving: Serving, info: &ConnectionInfo, shared: &Shared) {
+async fn until_over(mut serving: ServedConnection, info: &ConnectionInfo, shared: &Shared) {
     let address = info.address;
     let is_void = || {
         info.identity.as_ref().is_some_and(|identity| {
@@ -258,7 +258,7 @@ async fn until_over(mut serving: Serving, info: &ConnectionInfo, shared: &Shared
             }
             Ok(()) = doubts.changed() => {
                 if is_void() {
-                    tracing::info!(%address, "cut the connection of a certificate that is revoked or has ended");
+                    tracing::info!(%address, "closed the connection of a revoked or expired certificate");
                     return;
                 }
             }

@@ -3,6 +3,8 @@
 //! A route without a definition refuses every caller. Handlers do not check roles, so they
 //! cannot forget to.
 
+use std::sync::Arc;
+
 use axum::extract::rejection::RawPathParamsRejection;
 use axum::extract::{MatchedPath, RawPathParams, Request, State};
 use axum::middleware::Next;
@@ -11,7 +13,7 @@ use bunraku_model::{NodeName, Role};
 use bunraku_wire::endpoints::{self, Access};
 
 use super::caller::{Caller, ConnectionInfo};
-use super::reply::Refusal;
+use super::reply::ErrorReply;
 use super::routes::Services;
 
 /// Lets a request through with its [`Caller`], or refuses it.
@@ -53,7 +55,7 @@ fn decide(
     services: &Services,
     connection: Option<&ConnectionInfo>,
     node: Option<&str>,
-) -> Result<Option<Caller>, Refusal> {
+) -> Result<Option<Caller>, ErrorReply> {
     let caller = identify(services, connection);
     match (access, caller) {
         (Some(Access::Anonymous), caller) => Ok(caller.ok()),
@@ -65,33 +67,36 @@ fn decide(
 }
 
 /// Returns the refusal of a request that no definition covers.
-fn undefined(template: &str) -> Refusal {
+fn undefined(template: &str) -> ErrorReply {
     match template {
-        "" => Refusal::not_found("there is nothing at this path".to_owned()),
+        "" => ErrorReply::not_found("no such path".to_owned()),
         _ if endpoints::all().any(|known| known.template == template) => {
-            Refusal::method_not_allowed()
+            ErrorReply::method_not_allowed()
         }
-        _ => Refusal::forbidden("no role may call this"),
+        _ => ErrorReply::forbidden("this call is not permitted for any role"),
     }
 }
 
 /// Identifies the caller. Runs for every request, because a connection may outlive its
 /// certificate.
-fn identify(services: &Services, connection: Option<&ConnectionInfo>) -> Result<Caller, Refusal> {
+fn identify(
+    services: &Services,
+    connection: Option<&ConnectionInfo>,
+) -> Result<Caller, ErrorReply> {
     let Some(identity) = connection.and_then(|connection| connection.identity.as_ref()) else {
-        return Err(Refusal::unauthenticated(
+        return Err(ErrorReply::unauthenticated(
             "this needs a client certificate",
             "join first, or pass `--credentials`",
         ));
     };
     if services.revocations.contains(&identity.serial) {
-        return Err(Refusal::unauthenticated(
+        return Err(ErrorReply::unauthenticated(
             "the certificate is revoked",
             "ask an operator for a new one",
         ));
     }
     if identity.not_after <= services.clock.now() {
-        return Err(Refusal::unauthenticated(
+        return Err(ErrorReply::unauthenticated(
             "the certificate has expired",
             "join again",
         ));
@@ -99,6 +104,7 @@ fn identify(services: &Services, connection: Option<&ConnectionInfo>) -> Result<
     Ok(Caller {
         name: identity.name.clone(),
         role: identity.role,
+        certificate: Arc::clone(identity),
     })
 }
 
@@ -115,13 +121,13 @@ fn allows(access: Access, caller: &Caller, node: Option<&str>) -> bool {
     }
 }
 
-fn not_allowed(access: Access, caller: &Caller) -> Refusal {
+fn not_allowed(access: Access, caller: &Caller) -> ErrorReply {
     let wanted = match access {
         Access::Operator => "an operator's certificate",
         Access::OwnNode => "that node's own certificate",
         _ => "an operator's certificate, or that node's own",
     };
-    Refusal::forbidden(&format!(
+    ErrorReply::forbidden(&format!(
         "`{}` is a {}; this needs {wanted}",
         caller.name, caller.role
     ))

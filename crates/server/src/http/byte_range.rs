@@ -10,7 +10,7 @@ use http::header::{IF_NONE_MATCH, IF_RANGE, RANGE};
 
 /// The part of the content that a `Range` header requests, for content of a known size.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Wanted {
+pub(crate) enum RequestedRange {
     Everything,
     Part(Range<u64>),
     /// The requested range lies outside the content.
@@ -30,50 +30,51 @@ pub(crate) fn is_known(headers: &HeaderMap, entity_tag: &str) -> bool {
 
 /// Returns the requested part. Ignores a range that is malformed or that is for another
 /// version (`If-Range`).
-pub(crate) fn wanted(headers: &HeaderMap, entity_tag: &str, size: u64) -> Wanted {
+pub(crate) fn wanted(headers: &HeaderMap, entity_tag: &str, size: u64) -> RequestedRange {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let for_this = headers.get(IF_RANGE).is_none() || text(IF_RANGE) == Some(entity_tag);
     match text(RANGE) {
         Some(range) if for_this => parse(range, size),
-        _ => Wanted::Everything,
+        _ => RequestedRange::Everything,
     }
 }
 
-fn parse(range: &str, size: u64) -> Wanted {
+fn parse(range: &str, size: u64) -> RequestedRange {
     let Some((unit, ranges)) = range.split_once('=') else {
-        return Wanted::Everything;
+        return RequestedRange::Everything;
     };
     let one = ranges.trim();
     if !unit.trim().eq_ignore_ascii_case("bytes") || one.contains(',') {
-        return Wanted::Everything;
+        return RequestedRange::Everything;
     }
     match one.split_once('-') {
         Some(("", last)) => suffix(last, size),
         Some((first, "")) => {
-            number(first).map_or(Wanted::Everything, |first| part(first, size, size))
+            number(first).map_or(RequestedRange::Everything, |first| part(first, size, size))
         }
         Some((first, last)) => match (number(first), number(last)) {
             (Some(first), Some(last)) if first <= last => {
                 part(first, last.saturating_add(1).min(size), size)
             }
-            _ => Wanted::Everything,
+            _ => RequestedRange::Everything,
         },
-        None => Wanted::Everything,
+        None => RequestedRange::Everything,
     }
 }
 
-fn part(start: u64, end: u64, size: u64) -> Wanted {
-    match start < size {
-        true => Wanted::Part(start..end),
-        false => Wanted::Unsatisfiable,
+fn part(start: u64, end: u64, size: u64) -> RequestedRange {
+    if start < size {
+        RequestedRange::Part(start..end)
+    } else {
+        RequestedRange::Unsatisfiable
     }
 }
 
 /// Returns the last `length` bytes.
-fn suffix(length: &str, size: u64) -> Wanted {
+fn suffix(length: &str, size: u64) -> RequestedRange {
     match number(length) {
-        None => Wanted::Everything,
-        Some(0) => Wanted::Unsatisfiable,
+        None => RequestedRange::Everything,
+        Some(0) => RequestedRange::Unsatisfiable,
         Some(length) => part(size.saturating_sub(length), size, size),
     }
 }
@@ -88,7 +89,7 @@ fn number(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Wanted::{Everything, Part, Unsatisfiable};
+    use RequestedRange::{Everything, Part, Unsatisfiable};
 
     #[test]
     fn every_form_of_a_range_is_read_as_the_standard_says() {

@@ -18,4 +18,6 @@ pub(crate) struct ConnectionInfo {
 pub(crate) struct Caller {
     pub(crate) name: NodeName,
     pub(crate) role: Role,
+    /// The certificate of the connection.
+    pub(crate) certificate: Arc<PeerIdentity>,
 }

@@ -16,13 +16,13 @@ use bunraku_wire::api::{Command, Envelope, StreamMessage};
 use bytes::Bytes;
 use futures::stream;
 
-use super::routes::Services;
+use crate::services::Services;
 use bunraku_compile::targets::KnownTarget;
-use bunraku_compile::{Subscription, Told};
+use bunraku_compile::{Subscription, SubscriptionItem};
 use bunraku_control::{ServiceError, Session};
 
 /// One open stream.
-struct Open {
+pub struct CommandStream {
     services: Services,
     subscription: Subscription,
     stage: Stage,
@@ -35,7 +35,7 @@ struct Open {
 }
 
 /// One line of the body.
-enum Line {
+enum StreamLine {
     Message(StreamMessage),
     /// An empty line. A hanging server sends none, so its agents switch to another server.
     Heartbeat,
@@ -55,37 +55,26 @@ struct SessionGuard {
     session: Session,
 }
 
-/// Opens a node's stream.
+/// Opens a node's stream, as the body of a response.
 pub(super) async fn open(
     services: &Services,
     node: &NodeName,
     version: &str,
 ) -> Result<Body, ServiceError> {
-    services.certificates.admit(node).await?;
-    // Subscribe before checking for pending messages, so that none is missed in between.
-    let subscription = services.hub.subscribe(node);
-    let guard = connect(services, node, version).await?;
-    let open = Open {
-        services: services.clone(),
-        subscription,
-        stage: Stage::Welcome,
-        told: None,
-        next: None,
-        session: guard,
-    };
+    let stream = CommandStream::open(services, node, version).await?;
     Ok(Body::from_stream(stream::unfold(
-        Box::new(open),
-        |mut open| async move {
-            let line = match open.next().await? {
-                Line::Message(message) => {
+        Box::new(stream),
+        |mut stream| async move {
+            let line = match stream.next().await? {
+                StreamLine::Message(message) => {
                     let mut line = serde_json::to_vec(&message)
                         .expect("messages are plain data that JSON can hold");
                     line.push(b'\n');
                     Bytes::from(line)
                 }
-                Line::Heartbeat => Bytes::from_static(b"\n"),
+                StreamLine::Heartbeat => Bytes::from_static(b"\n"),
             };
-            Some((Ok::<_, Infallible>(line), open))
+            Some((Ok::<_, Infallible>(line), stream))
         },
     )))
 }
@@ -109,19 +98,48 @@ async fn connect(
         .map_err(|error| ServiceError::internal("a node cannot be marked connected", error))?
 }
 
-impl Open {
-    async fn next(&mut self) -> Option<Line> {
+impl CommandStream {
+    /// Opens a node's stream.
+    pub async fn open(
+        services: &Services,
+        node: &NodeName,
+        version: &str,
+    ) -> Result<Self, ServiceError> {
+        services.certificates.admit(node).await?;
+        // Subscribe before checking for pending messages, so that none is missed in between.
+        let subscription = services.hub.subscribe(node);
+        let session = connect(services, node, version).await?;
+        Ok(Self {
+            services: services.clone(),
+            subscription,
+            stage: Stage::Welcome,
+            told: None,
+            next: None,
+            session,
+        })
+    }
+
+    /// Returns the next message, or nothing when the stream has ended.
+    pub async fn next_message(&mut self) -> Option<StreamMessage> {
+        loop {
+            if let StreamLine::Message(message) = self.next().await? {
+                return Some(message);
+            }
+        }
+    }
+
+    async fn next(&mut self) -> Option<StreamLine> {
         match self.stage {
             Stage::Ended => None,
             Stage::Welcome => {
                 self.stage = Stage::FirstTarget;
-                Some(Line::Message(StreamMessage::Welcome {
+                Some(StreamLine::Message(StreamMessage::Welcome {
                     server: self.services.identity.id.to_string(),
                 }))
             }
             Stage::FirstTarget => {
                 self.stage = Stage::FirstHold;
-                Some(Line::Message(match self.target().await {
+                Some(StreamLine::Message(match self.target().await {
                     Ok((_, message)) => message,
                     Err(error) => self.store_is_away(&error),
                 }))
@@ -130,78 +148,70 @@ impl Open {
                 self.stage = Stage::Commands;
                 match self.hold().await {
                     Ok(StreamMessage::Hold { hold: None }) => Some(self.next_line().await),
-                    Ok(message) => Some(Line::Message(message)),
-                    Err(error) => Some(Line::Message(self.store_is_away(&error))),
+                    Ok(message) => Some(StreamLine::Message(message)),
+                    Err(error) => Some(StreamLine::Message(self.store_is_away(&error))),
                 }
             }
             Stage::Commands => Some(self.next_line().await),
         }
     }
 
-    async fn next_line(&mut self) -> Line {
+    async fn next_line(&mut self) -> StreamLine {
         if let Some(run) = self.next.take() {
-            return Line::Message(StreamMessage::Command(*run));
+            return StreamLine::Message(StreamMessage::Command(*run));
         }
         loop {
             let told = tokio::select! {
                 () = self.services.shutdown.cancelled() => {
                     self.stage = Stage::Ended;
-                    return Line::Message(StreamMessage::Goodbye);
+                    return StreamLine::Message(StreamMessage::Goodbye);
                 }
                 told = self.subscription.next() => told,
-                () = tokio::time::sleep(self.services.heartbeat) => return Line::Heartbeat,
+                () = tokio::time::sleep(self.services.heartbeat) => return StreamLine::Heartbeat,
             };
             match told {
-                Ok(Some(Told::Command {
-                    envelope,
-                    refreshed,
-                })) => return self.command(envelope, refreshed).await,
-                Ok(Some(Told::Target)) => match self.target().await {
-                    Ok((true, message)) => return Line::Message(message),
+                Ok(Some(SubscriptionItem::Command(envelope))) => {
+                    return self.command(envelope).await;
+                }
+                Ok(Some(SubscriptionItem::Target)) => match self.target().await {
+                    Ok((true, message)) => return StreamLine::Message(message),
                     Ok((false, _)) => {}
-                    Err(error) => return Line::Message(self.store_is_away(&error)),
+                    Err(error) => return StreamLine::Message(self.store_is_away(&error)),
                 },
-                Ok(Some(Told::Hold)) => {
-                    return Line::Message(match self.hold().await {
+                Ok(Some(SubscriptionItem::Hold)) => {
+                    return StreamLine::Message(match self.hold().await {
                         Ok(message) => message,
                         Err(error) => self.store_is_away(&error),
                     });
                 }
-                Ok(Some(Told::Servers)) => {
+                Ok(Some(SubscriptionItem::Servers)) => {
                     let servers = self.services.cluster.servers().servers;
-                    return Line::Message(StreamMessage::Servers { servers });
+                    return StreamLine::Message(StreamMessage::Servers { servers });
                 }
                 Ok(None) => {
                     self.stage = Stage::Ended;
-                    return Line::Message(StreamMessage::Superseded);
+                    return StreamLine::Message(StreamMessage::Superseded);
                 }
-                Err(error) => return Line::Message(self.store_is_away(&error)),
+                Err(error) => return StreamLine::Message(self.store_is_away(&error)),
             }
         }
     }
 
-    /// Returns the line for a command. Sends a target released before the run was requested
-    /// ahead of the run, although the target arrives through another watch.
-    async fn command(&mut self, envelope: Box<Envelope>, refreshed: bool) -> Line {
+    /// Returns the line for a command. The board knows every target from before the command;
+    /// one that the agent does not have yet precedes a run. If that cannot be determined, the
+    /// stream ends: the agent gets the run with its next stream, and not with an old target.
+    async fn command(&mut self, envelope: Box<Envelope>) -> StreamLine {
         if let Command::Run(_) = envelope.command {
-            let (board, node) = (&self.services.board, &self.session.session.node);
-            let known = match refreshed {
-                true => board.get(node).await,
-                false => board.get_newest(node).await,
-            };
-            match known {
-                Ok(known) => {
-                    if let (true, message) = self.tell(known.as_deref()) {
-                        self.next = Some(envelope);
-                        return Line::Message(message);
-                    }
+            match self.target().await {
+                Ok((true, message)) => {
+                    self.next = Some(envelope);
+                    return StreamLine::Message(message);
                 }
-                Err(error) => {
-                    tracing::warn!(%node, error = %error, "whether there is a newer target for a run is not known");
-                }
+                Ok((false, _)) => {}
+                Err(error) => return StreamLine::Message(self.store_is_away(&error)),
             }
         }
-        Line::Message(StreamMessage::Command(*envelope))
+        StreamLine::Message(StreamMessage::Command(*envelope))
     }
 
     /// Returns `true` if the agent does not have the node's target yet, and the target.
@@ -228,7 +238,7 @@ impl Open {
     /// Ends the stream. The agent reconnects, here or elsewhere, and gets its pending
     /// messages.
     fn store_is_away(&mut self, error: &ServiceError) -> StreamMessage {
-        tracing::warn!(error = %error, "a command stream ended because the store is away");
+        tracing::warn!(error = %error, "a command stream ended because the store is unavailable");
         self.stage = Stage::Ended;
         StreamMessage::Goodbye
     }

@@ -15,8 +15,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, on};
 use bunraku_wire::endpoints::{
     BinaryContent, BodyLimit, CatalogDocument, Conditional, Definition, Endpoint, Json, JsonLines,
-    JsonObject, List, MediaType, NoBody, Nothing, Package, PathParameters, ReplyKind, RequestKind,
-    SignedDelivery, Text, Verb,
+    JsonObject, List, MediaType, NoBody, NoContent, Package, PathParameters, ReplyKind,
+    RequestKind, SignedDelivery, Text, Verb,
 };
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
@@ -26,7 +26,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::caller::{Caller, ConnectionInfo};
-use super::reply::Refusal;
+use super::reply::ErrorReply;
 use super::router::RouterOptions;
 use super::routes::Services;
 
@@ -43,18 +43,18 @@ pub(crate) struct Call<E: Endpoint<Request: Receive>> {
 }
 
 /// The result of a handler.
-pub(crate) type Answer<E> = Result<<<E as Endpoint>::Reply as Respond>::Value, Refusal>;
+pub(crate) type HandlerResult<E> = Result<<<E as Endpoint>::Reply as Respond>::Value, ErrorReply>;
 
 impl<E: Endpoint<Request: Receive>> Call<E> {
     /// Returns the holder of the certificate. Fails only for anonymous endpoints.
-    pub(crate) fn caller(&self) -> Result<&Caller, Refusal> {
+    pub(crate) fn caller(&self) -> Result<&Caller, ErrorReply> {
         self.caller.as_ref().ok_or_else(|| {
-            Refusal::unauthenticated("this needs a client certificate", "join first")
+            ErrorReply::unauthenticated("this needs a client certificate", "join first")
         })
     }
 
     /// Returns the caller's name.
-    pub(crate) fn by(&self) -> Result<&str, Refusal> {
+    pub(crate) fn by(&self) -> Result<&str, ErrorReply> {
         self.caller().map(|caller| caller.name.as_str())
     }
 
@@ -63,12 +63,12 @@ impl<E: Endpoint<Request: Receive>> Call<E> {
         self.address.as_deref().unwrap_or("unknown")
     }
 
-    async fn read(services: Services, request: Request, limit: usize) -> Result<Self, Refusal> {
+    async fn read(services: Services, request: Request, limit: usize) -> Result<Self, ErrorReply> {
         let (mut parts, body) = request.into_parts();
         let path = path_of::<E>(&mut parts).await?;
         let query =
             serde_urlencoded::from_str(parts.uri.query().unwrap_or_default()).map_err(|error| {
-                Refusal::invalid(format!("the query parameters are not valid: {error}"))
+                ErrorReply::invalid(format!("the query parameters are not valid: {error}"))
             })?;
         let extensions = &parts.extensions;
         let address = extensions.get::<ConnectionInfo>();
@@ -85,13 +85,13 @@ impl<E: Endpoint<Request: Receive>> Call<E> {
     }
 }
 
-async fn path_of<E: Endpoint>(parts: &mut Parts) -> Result<E::Path, Refusal> {
+async fn path_of<E: Endpoint>(parts: &mut Parts) -> Result<E::Path, ErrorReply> {
     let values = parts
         .extract::<RawPathParams>()
         .await
-        .map_err(|error| Refusal::invalid(error.to_string()))?;
+        .map_err(|error| ErrorReply::invalid(error.to_string()))?;
     let values: Vec<&str> = values.iter().map(|(_, value)| value).collect();
-    E::Path::parse(&values).map_err(Refusal::invalid)
+    E::Path::parse(&values).map_err(ErrorReply::invalid)
 }
 
 /// A kind of request body that the server can read.
@@ -101,13 +101,13 @@ pub(crate) trait Receive: RequestKind {
     fn receive(
         body: Body,
         limit: usize,
-    ) -> impl Future<Output = Result<Self::Body, Refusal>> + Send;
+    ) -> impl Future<Output = Result<Self::Body, ErrorReply>> + Send;
 }
 
 impl Receive for NoBody {
     type Body = ();
 
-    async fn receive(_: Body, _: usize) -> Result<(), Refusal> {
+    async fn receive(_: Body, _: usize) -> Result<(), ErrorReply> {
         Ok(())
     }
 }
@@ -118,7 +118,7 @@ where
 {
     type Body = T;
 
-    async fn receive(body: Body, limit: usize) -> Result<T, Refusal> {
+    async fn receive(body: Body, limit: usize) -> Result<T, ErrorReply> {
         decoded(&whole(body, limit).await?)
     }
 }
@@ -129,7 +129,7 @@ where
 {
     type Body = T;
 
-    async fn receive(body: Body, limit: usize) -> Result<T, Refusal> {
+    async fn receive(body: Body, limit: usize) -> Result<T, ErrorReply> {
         decoded(&whole(body, limit).await?)
     }
 }
@@ -137,7 +137,7 @@ where
 impl Receive for Package {
     type Body = Bytes;
 
-    async fn receive(body: Body, limit: usize) -> Result<Bytes, Refusal> {
+    async fn receive(body: Body, limit: usize) -> Result<Bytes, ErrorReply> {
         whole(body, limit).await
     }
 }
@@ -145,26 +145,26 @@ impl Receive for Package {
 impl Receive for SignedDelivery {
     type Body = Bytes;
 
-    async fn receive(body: Body, limit: usize) -> Result<Bytes, Refusal> {
+    async fn receive(body: Body, limit: usize) -> Result<Bytes, ErrorReply> {
         whole(body, limit).await
     }
 }
 
-fn decoded<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
+fn decoded<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ErrorReply> {
     serde_json::from_slice(bytes)
-        .map_err(|error| Refusal::invalid(format!("the body is not what this takes: {error}")))
+        .map_err(|error| ErrorReply::invalid(format!("the request body is invalid: {error}")))
 }
 
-async fn whole(body: Body, limit: usize) -> Result<Bytes, Refusal> {
+async fn whole(body: Body, limit: usize) -> Result<Bytes, ErrorReply> {
     axum::body::to_bytes(body, limit).await.map_err(|error| {
         let mut cause: Option<&dyn std::error::Error> = Some(&error);
         while let Some(error) = cause {
             if error.is::<http_body_util::LengthLimitError>() {
-                return Refusal::too_large(limit);
+                return ErrorReply::too_large(limit);
             }
             cause = error.source();
         }
-        Refusal::invalid("the body was cut off".to_owned())
+        ErrorReply::invalid("the request body was incomplete".to_owned())
     })
 }
 
@@ -208,7 +208,7 @@ where
     }
 }
 
-impl Respond for Nothing {
+impl Respond for NoContent {
     type Value = ();
 
     fn respond((): ()) -> Response {
@@ -306,14 +306,14 @@ impl Routes {
     where
         E: Endpoint<Request: Receive, Reply: Respond>,
         F: Fn(Call<E>) -> A + Clone + Send + Sync + 'static,
-        A: Future<Output = Answer<E>> + Send + 'static,
+        A: Future<Output = HandlerResult<E>> + Send + 'static,
     {
         let limit = self.options.limit(E::DEFINITION.body_limit);
         let serve = move |State(services): State<Services>, request: Request| {
             let handler = handler.clone();
             async move {
                 let call = Call::<E>::read(services, request, limit).await?;
-                Ok::<_, Refusal>(E::Reply::respond(handler(call).await?))
+                Ok::<_, ErrorReply>(E::Reply::respond(handler(call).await?))
             }
         };
         let methods = on(filter(E::DEFINITION.verb), serve);

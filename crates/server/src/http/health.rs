@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bunraku_wire::endpoints::{CheckHealth, CheckReadiness, ShowMetrics};
 
-use super::endpoint::{Answer, Call, Routes};
-use super::reply::Refusal;
+use super::endpoint::{Call, HandlerResult, Routes};
+use super::reply::ErrorReply;
 use bunraku_control::keys;
 
 /// Time limit for the store's answer. A slower store counts as not ready.
@@ -19,27 +19,27 @@ pub(super) fn add_routes(routes: Routes) -> Routes {
         .add(ShowMetrics, metrics)
 }
 
-async fn healthz(_: Call<CheckHealth>) -> Answer<CheckHealth> {
+async fn healthz(_: Call<CheckHealth>) -> HandlerResult<CheckHealth> {
     Ok("ok\n".to_owned())
 }
 
-async fn readyz(call: Call<CheckReadiness>) -> Answer<CheckReadiness> {
+async fn readyz(call: Call<CheckReadiness>) -> HandlerResult<CheckReadiness> {
     let services = &call.services;
     if services.shutdown.is_cancelled() {
-        return Err(Refusal::unavailable("shutting down"));
+        return Err(ErrorReply::unavailable("shutting down"));
     }
     let key = keys::server(services.identity.id);
     match tokio::time::timeout(PATIENCE, services.store.get(&key)).await {
         Ok(Ok(Some(_))) => Ok("ready\n".to_owned()),
-        Ok(Ok(None)) => Err(Refusal::unavailable(
+        Ok(Ok(None)) => Err(ErrorReply::unavailable(
             "this server is not registered in the store",
         )),
-        Ok(Err(_)) => Err(Refusal::unavailable("the store is not available")),
-        Err(_) => Err(Refusal::unavailable("the store does not answer")),
+        Ok(Err(_)) => Err(ErrorReply::unavailable("the store is unavailable")),
+        Err(_) => Err(ErrorReply::unavailable("the store does not answer")),
     }
 }
 
-async fn metrics(call: Call<ShowMetrics>) -> Answer<ShowMetrics> {
+async fn metrics(call: Call<ShowMetrics>) -> HandlerResult<ShowMetrics> {
     let services = &call.services;
     if let Some(sight) = services.cluster.sight() {
         services.metrics.cluster(&sight);

@@ -16,6 +16,6 @@ mod unread;
 
 pub use accept::AcceptOptions;
 pub(crate) use accept::serve;
+pub use command_stream::CommandStream;
 pub use router::RouterOptions;
 pub(crate) use router::{health_router, router};
-pub(crate) use routes::{ServerIdentity, ServiceSet, Services};

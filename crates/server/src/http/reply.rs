@@ -11,12 +11,12 @@ use bunraku_control::error::chain;
 
 /// An error reply.
 #[derive(Debug)]
-pub(crate) struct Refusal {
+pub(crate) struct ErrorReply {
     status: StatusCode,
     body: ProblemBody,
 }
 
-impl Refusal {
+impl ErrorReply {
     fn new(status: StatusCode, code: ProblemCode, message: String, hint: Option<String>) -> Self {
         Self {
             status,
@@ -57,7 +57,7 @@ impl Refusal {
     }
 
     pub(crate) fn method_not_allowed() -> Self {
-        let message = "this path does not take that method".to_owned();
+        let message = "this path does not support that method".to_owned();
         Self::new(
             StatusCode::METHOD_NOT_ALLOWED,
             ProblemCode::Invalid,
@@ -67,7 +67,7 @@ impl Refusal {
     }
 
     pub(crate) fn too_large(limit: usize) -> Self {
-        let message = format!("the body is larger than the {limit} bytes that are allowed here");
+        let message = format!("the request body exceeds the limit of {limit} bytes");
         Self::new(
             StatusCode::PAYLOAD_TOO_LARGE,
             ProblemCode::TooLarge,
@@ -77,7 +77,7 @@ impl Refusal {
     }
 
     pub(crate) fn unsatisfiable_range(size: u64) -> Self {
-        let message = format!("the range is not within the {size} bytes of the content");
+        let message = format!("the range is outside the content ({size} bytes)");
         Self::new(
             StatusCode::RANGE_NOT_SATISFIABLE,
             ProblemCode::Invalid,
@@ -107,7 +107,7 @@ impl Refusal {
     }
 }
 
-impl From<ServiceError> for Refusal {
+impl From<ServiceError> for ErrorReply {
     fn from(error: ServiceError) -> Self {
         match error {
             ServiceError::Invalid { message, hint } => {
@@ -127,7 +127,7 @@ impl From<ServiceError> for Refusal {
             }
             ServiceError::Gap { wanted } => {
                 let message = error.to_string();
-                let hint = Some("send on from there".to_owned());
+                let hint = Some("continue from that event".to_owned());
                 let mut refusal =
                     Self::new(StatusCode::CONFLICT, ProblemCode::Conflict, message, hint);
                 refusal.body.wanted = Some(wanted);
@@ -160,16 +160,22 @@ impl From<ServiceError> for Refusal {
     }
 }
 
-impl From<StoreError> for Refusal {
+impl From<StoreError> for ErrorReply {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::Unavailable(_) | StoreError::Closed => {
-                tracing::warn!(error = %chain(&error), "the store is not available");
+                tracing::warn!(error = %chain(&error), "the store is unavailable");
                 let (message, hint) = match without_majority(&error) {
-                    None => ("the store is not available; nothing was done".to_owned(), None),
+                    None => (
+                        "the store is unavailable; nothing was done".to_owned(),
+                        None,
+                    ),
                     Some(why) => (
                         format!("{why}: nothing was done"),
-                        Some("nothing can be changed now, looking still works; see `bunraku cluster status`".to_owned()),
+                        Some(
+                            "the cluster is read-only at the moment; see `bunraku cluster status`"
+                                .to_owned(),
+                        ),
                     ),
                 };
                 Self::new(
@@ -181,7 +187,7 @@ impl From<StoreError> for Refusal {
             }
             StoreError::OutcomeUnknown(_) => {
                 tracing::warn!(error = %chain(&error), "the outcome of a write is unknown");
-                let hint = Some("look before you try again".to_owned());
+                let hint = Some("check the result before you try again".to_owned());
                 let message = error.to_string();
                 Self::new(
                     StatusCode::SERVICE_UNAVAILABLE,
@@ -189,6 +195,12 @@ impl From<StoreError> for Refusal {
                     message,
                     hint,
                 )
+            }
+            StoreError::Contended { .. } => {
+                tracing::warn!(error = %chain(&error), "a write lost to other writers every time");
+                let hint = Some("try again".to_owned());
+                let (status, code) = (StatusCode::TOO_MANY_REQUESTS, ProblemCode::Busy);
+                Self::new(status, code, error.to_string(), hint)
             }
             StoreError::TooLarge { .. } => Self::new(
                 StatusCode::PAYLOAD_TOO_LARGE,
@@ -213,10 +225,10 @@ fn without_majority(error: &StoreError) -> Option<&NoMajority> {
     }
 }
 
-impl Refusal {
+impl ErrorReply {
     fn internal() -> Self {
-        let hint = Some("the server's log has more".to_owned());
-        let message = "the server could not do it".to_owned();
+        let hint = Some("see the server's log for details".to_owned());
+        let message = "internal server error".to_owned();
         Self::new(
             StatusCode::INTERNAL_SERVER_ERROR,
             ProblemCode::Internal,
@@ -226,7 +238,7 @@ impl Refusal {
     }
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for ErrorReply {
     fn into_response(self) -> Response {
         (self.status, Json(Problem { error: self.body })).into_response()
     }

@@ -9,11 +9,11 @@ use axum::response::{IntoResponse, Response};
 use bunraku_store::stale::{self, Permission};
 
 use super::endpoint::Routes;
-use super::reply::Refusal;
+use super::reply::ErrorReply;
 use super::routes::{
     Services, catalogs, certificates, cluster, commands, compiles, content, environments, facts,
-    join, locks, modules, nodes, once, outputs, query, reactors, releases, reports, runs, server,
-    targets, tokens, triggers,
+    join, locks, modules, nodes, once, outputs, query, reactors, releases, reports, repositories,
+    runs, server, targets, tokens, triggers,
 };
 use super::{access, health, old_data};
 
@@ -56,6 +56,7 @@ fn routes(options: &RouterOptions) -> Routes {
     let routes = tokens::add_routes(routes);
     let routes = cluster::add_routes(routes);
     let routes = environments::add_routes(routes);
+    let routes = repositories::add_routes(routes);
     let routes = compiles::add_routes(routes);
     let routes = catalogs::add_routes(routes);
     let routes = content::add_routes(routes);
@@ -76,7 +77,7 @@ pub(crate) fn router(services: &Services, options: &RouterOptions) -> Router {
         .into_router()
         // A defined endpoint never gets here. For other paths, the access check answers
         // first.
-        .fallback(async || Refusal::not_found("there is nothing at this path".to_owned()))
+        .fallback(async || ErrorReply::not_found("no such path".to_owned()))
         .layer(middleware::from_fn_with_state(
             services.clone(),
             access::check,
@@ -123,7 +124,7 @@ async fn observe(
     } else {
         running.await
     };
-    let response = answered.unwrap_or_else(|_| Refusal::timed_out().into_response());
+    let response = answered.unwrap_or_else(|_| ErrorReply::timed_out().into_response());
     let took = started.elapsed();
     let status = response.status().as_u16();
     services

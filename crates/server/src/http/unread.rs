@@ -25,17 +25,17 @@ const LONGEST: Duration = Duration::from_secs(5);
 /// A body that goes back to its lender when it is dropped before its end.
 pub(super) struct LentBody {
     body: Option<Incoming>,
-    returned: Returned,
+    returned: ReturnSlot,
 }
 
-type Returned = Arc<Mutex<Option<Incoming>>>;
+type ReturnSlot = Arc<Mutex<Option<Incoming>>>;
 
 /// The lender's side.
-pub(super) struct Lender(Returned);
+pub(super) struct Lender(ReturnSlot);
 
 /// Lends the body to the handler of the request.
 pub(super) fn lend(request: hyper::Request<Incoming>) -> (hyper::Request<LentBody>, Lender) {
-    let returned = Returned::default();
+    let returned = ReturnSlot::default();
     let lender = Lender(Arc::clone(&returned));
     let request = request.map(|body| LentBody {
         body: Some(body),

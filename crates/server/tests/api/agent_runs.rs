@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bunraku_agent::{
-    AgentOptions, CatalogOptions, ConfiguredMethod, EngineOptions, RunOptions, RunSettings,
-    SpoolOptions, Windows,
+    AgentOptions, CatalogOptions, ConfiguredMethod, EngineOptions, PluginOptions, RunOptions,
+    RunSettings, SpoolOptions, Windows,
 };
 use bunraku_model::{FactSet, NodeRunId};
 use bunraku_wire::ServerAddress;
@@ -63,7 +63,8 @@ impl Machine {
             ca_fingerprint: Some(server.running().ca_fingerprint().parse().expect("own text")),
             token,
             facts_interval: Duration::from_secs(3_600),
-            collect_facts: Arc::new(|| FactSet::new(serde_json::Map::new())),
+            collect_facts: Arc::new(|_| FactSet::new(serde_json::Map::new())),
+            plugins: PluginOptions::default(),
             runs: RunOptions {
                 method: ConfiguredMethod::Engine,
                 settings: RunSettings {
@@ -82,6 +83,7 @@ impl Machine {
                     lock_wait: Duration::from_secs(60),
                     catalogs: CatalogOptions::default(),
                     transport: None,
+                    order: None,
                 },
                 spool: SpoolOptions::default(),
             },
@@ -185,7 +187,7 @@ fn text(path: &Path) -> Option<String> {
 }
 
 #[tokio::test]
-async fn a_released_catalog_is_carried_out_and_drift_is_told_from_intention() {
+async fn a_released_catalog_is_applied_and_drift_is_distinguished_from_intended_changes() {
     let mut server = TestServer::start().await;
     let machine = Machine::new();
     let options = machine.joined(&server).await;
@@ -194,7 +196,7 @@ async fn a_released_catalog_is_carried_out_and_drift_is_told_from_intention() {
     let nothing = run(&server, None).await;
     assert_eq!(nothing.finished().ending, RunEnding::NotStarted);
     let why = nothing.finished().message.clone().expect("why");
-    assert!(why.contains("nothing is released"), "{why}");
+    assert!(why.contains("no released catalog"), "{why}");
     compile(&server, "c1", "hello\n").await;
     release(&server, ReleaseTo::Everything, RunMode::Enforce)
         .await
@@ -272,7 +274,7 @@ async fn triggers_and_locks_of_a_run_use_the_agents_connection_with_causes_and_t
         let found = resources.find(|resource| resource.type_name == "Trigger");
         found.and_then(|resource| resource.message.clone())
     };
-    assert_eq!(trigger(&first).as_deref(), Some("go was fired at 1 host"));
+    assert_eq!(trigger(&first).as_deref(), Some("go was fired for 1 host"));
     // The cue comes back to this node: its run continues the chain, and ends it.
     eventually(async || {
         let all = reports(&server).await;
@@ -442,7 +444,7 @@ async fn a_catalog_that_is_too_large_or_that_the_engine_does_not_know_is_refused
     let large = run(&server, None).await;
     assert_eq!(large.finished().ending, RunEnding::NotStarted);
     let why = large.finished().message.clone().expect("why");
-    assert!(why.contains("larger than the 2000 bytes"), "{why}");
+    assert!(why.contains("limit of 2000 bytes"), "{why}");
     let odd = vec![json!({"type": "File", "title": "/x", "parameters": {"colour": "red"}})];
     compile_resources(&server, "web-1", "production", "c2", b"x", odd).await;
     release(&server, ReleaseTo::Everything, RunMode::Enforce)
@@ -455,7 +457,7 @@ async fn a_catalog_that_is_too_large_or_that_the_engine_does_not_know_is_refused
 }
 
 #[tokio::test]
-async fn a_new_release_is_carried_out_when_the_node_is_told_if_it_is_configured_so() {
+async fn a_new_release_is_applied_on_notification_if_configured() {
     let server = TestServer::start().await;
     let machine = Machine::new();
     let mut options = machine.joined(&server).await;
@@ -482,7 +484,7 @@ async fn a_new_release_is_carried_out_when_the_node_is_told_if_it_is_configured_
 /// Runs `web-1` alone as an ordered run, and returns how its step ended.
 async fn ordered(
     server: &TestServer,
-    subject: bunraku_plan::run::Subject,
+    subject: bunraku_plan::run::OrderedRunSubject,
 ) -> Result<bunraku_plan::run::StepStatus, bunraku_wire::ClientError> {
     use bunraku_plan::run::{NewRun, Run, RunDetail, RunRecord};
     let text = "applications: {a: {components: {web: {node: web-1}}}}";
@@ -493,7 +495,7 @@ async fn ordered(
         plan: plan.expect("a plan"),
         options: bunraku_plan::run::RunOptions::default(),
         subject,
-        due: bunraku_plan::run::Due::default(),
+        due: bunraku_plan::run::RunStart::default(),
         hooks: bunraku_plan::run::RunHooks::default(),
         reason: None,
         site: None,
@@ -512,9 +514,9 @@ async fn ordered(
 }
 
 #[tokio::test]
-async fn an_ordered_run_of_a_release_carries_out_that_release_or_nothing() {
+async fn an_ordered_run_of_a_release_applies_that_release_or_nothing() {
     use bunraku_model::ReleaseNumber;
-    use bunraku_plan::run::{StepState, Subject};
+    use bunraku_plan::run::{OrderedRunSubject, StepState};
     let mut server = TestServer::start().await;
     let machine = Machine::new();
     let _agent = start(machine.joined(&server).await);
@@ -524,14 +526,14 @@ async fn an_ordered_run_of_a_release_carries_out_that_release_or_nothing() {
             .await
             .expect("released");
     }
-    let of = |number| Subject::Release {
+    let of = |number| OrderedRunSubject::Release {
         release: ReleaseNumber(number),
     };
     // The node's target is another release by now, and that one must not be applied instead.
     let older = ordered(&server, of(1)).await.expect("taken in");
     assert_eq!(older.state, StepState::NeverStarted, "{older:?}");
     let why = older.message.expect("why");
-    assert!(why.contains("of release 1 was asked for"), "{why}");
+    assert!(why.contains("of release 1 was requested"), "{why}");
     assert_eq!(text(&machine.root("motd")), None);
     let newer = ordered(&server, of(2)).await.expect("taken in");
     assert_eq!(newer.state, StepState::Succeeded, "{newer:?}");

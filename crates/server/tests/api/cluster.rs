@@ -5,9 +5,9 @@ use std::sync::Arc;
 use bunraku_model::NodeName;
 use bunraku_server::{ClusterLink, ClusterMember};
 use bunraku_wire::api::cluster::{
-    AuthorityFiles, ClusterInvitation, ClusterInviteRequest, ClusterJoinRequest, ClusterSight,
-    ClusterSshJoinRequest, ClusterSshWelcome, ClusterWelcome, JoiningServer, MemberSeen,
-    MemberState, ServerList,
+    AuthorityFiles, ClusterInvitation, ClusterInviteRequest, ClusterJoinRequest,
+    ClusterSshJoinRequest, ClusterSshWelcome, ClusterView, ClusterWelcome, JoiningServer,
+    MemberState, MemberView, ServerList,
 };
 use bunraku_wire::api::{NewToken, TokenRequest};
 use bunraku_wire::client::ClientError;
@@ -18,12 +18,12 @@ use crate::support::TestServer;
 struct Alone;
 
 impl ClusterMember for Alone {
-    fn sight(&self) -> ClusterSight {
-        ClusterSight {
+    fn sight(&self) -> ClusterView {
+        ClusterView {
             seen_by: NodeName::new("s1").expect("a name"),
             epoch: 1,
             health_score: 0,
-            members: vec![MemberSeen {
+            members: vec![MemberView {
                 name: NodeName::new("s9").expect("a name"),
                 state: MemberState::Dead,
                 since: jiff::Timestamp::UNIX_EPOCH,
@@ -88,7 +88,8 @@ async fn invitation(server: &TestServer) -> String {
 }
 
 async fn member_server() -> TestServer {
-    TestServer::start_with(|options| options.cluster = Some(ClusterLink(Arc::new(Alone)))).await
+    TestServer::start_with(|options| options.services.cluster = Some(ClusterLink(Arc::new(Alone))))
+        .await
 }
 
 #[tokio::test]
@@ -142,7 +143,7 @@ async fn a_name_belongs_to_one_server() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_no_member_says_so() {
+async fn a_server_that_is_not_a_member_reports_that() {
     let mut server = TestServer::start().await;
     let refused = server
         .operator
@@ -185,7 +186,7 @@ struct Reaches {
 
 #[async_trait::async_trait]
 impl ClusterMember for Reaches {
-    fn sight(&self) -> ClusterSight {
+    fn sight(&self) -> ClusterView {
         Alone.sight()
     }
 
@@ -225,13 +226,13 @@ impl ClusterMember for Reaches {
 }
 
 #[tokio::test]
-async fn over_ssh_only_the_machine_that_has_the_key_is_let_in_and_the_reply_has_no_secret() {
+async fn over_ssh_only_the_machine_with_the_key_may_join_and_the_reply_has_no_secret() {
     let link = Arc::new(Reaches {
         key: "SHA256:right\n",
         placed: std::sync::Mutex::default(),
     });
     let given = ClusterLink(link.clone());
-    let mut server = TestServer::start_with(|options| options.cluster = Some(given)).await;
+    let mut server = TestServer::start_with(|options| options.services.cluster = Some(given)).await;
     let ask = async |key: &str, place: &str, host: &str| {
         let mut joining = joining("s2", 8151);
         joining.member_address = format!("{host}:8151");
@@ -283,7 +284,7 @@ async fn a_server_that_speaks_no_ssh_says_so() {
 }
 
 #[tokio::test]
-async fn a_dead_server_is_removed_unless_two_would_be_left_and_may_join_anew() {
+async fn a_dead_server_is_removed_unless_two_would_be_left_and_may_join_again() {
     let mut server = member_server().await;
     for name in ["s2", "s3", "s9"] {
         let token = invitation(&server).await;

@@ -99,7 +99,7 @@ async fn a_command_waits_for_a_node_that_is_away_and_comes_again_until_it_is_ans
 }
 
 #[tokio::test]
-async fn a_connected_node_is_told_that_it_was_disabled_and_one_that_comes_later_hears_it_too() {
+async fn a_node_learns_that_it_is_disabled_at_once_or_when_it_connects() {
     let mut server = TestServer::start().await;
     let node = server.node("web-1").await;
     let mut stream = open_stream(&node, "web-1").await;
@@ -173,7 +173,7 @@ async fn send_many(operator: &Client, count: usize) -> Vec<CommandId> {
 }
 
 #[tokio::test]
-async fn a_command_that_nobody_takes_in_time_is_reported_as_expired() {
+async fn a_command_that_is_not_accepted_in_time_is_reported_as_expired() {
     let mut server = TestServer::start().await;
     let node = server.node("web-1").await;
     let id = send(&server.operator, &["web-1"], 1).await[0];
@@ -188,7 +188,8 @@ async fn a_command_that_nobody_takes_in_time_is_reported_as_expired() {
 
 #[tokio::test]
 async fn unknown_nodes_and_full_queues_are_refused_and_nothing_is_sent() {
-    let mut server = TestServer::start_with(|options| options.commands.most_pending = 2).await;
+    let mut server =
+        TestServer::start_with(|options| options.services.commands.most_pending = 2).await;
     server.node("web-1").await;
     let nodes = vec![name("web-1"), name("web-2")];
     let request = SendCommand {

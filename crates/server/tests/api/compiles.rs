@@ -132,7 +132,7 @@ async fn a_worker_that_holds_too_much_memory_is_replaced() {
 }
 
 #[tokio::test]
-async fn garbage_death_and_silence_are_errors_with_what_was_said_and_no_more() {
+async fn garbage_crashes_and_silence_are_errors_with_the_output_only() {
     let body = "def compile(request):
     role = request['facts'].get('role')
     print('about ' + str(role), file=sys.stderr, flush=True)
@@ -157,14 +157,14 @@ async fn garbage_death_and_silence_are_errors_with_what_was_said_and_no_more() {
         ("garbage", "is not a JSON answer"),
         ("dies", "the compiler ended (exit code 7) without an answer"),
         ("hangs", "the compiler did not answer within 2 s"),
-        ("chatters", "is not the one to request"),
+        ("chatters", "does not belong to request"),
     ] {
         facts(&client, "web-1", &json!({"role": role})).await;
         compile(&server, "web-1").await;
         let said = problem(&settled(&server, "web-1").await);
         assert!(said.contains(expected), "{role}: {said}");
         assert!(
-            said.contains(&format!("it said: about {role}")),
+            said.contains(&format!("its output: about {role}")),
             "{role}: {said}"
         );
         // The next compile gets a working compiler.
@@ -223,7 +223,7 @@ async fn a_program_that_is_not_there_is_a_clear_error() {
     deploy(&server, "production").await;
     let said = problem(&settled(&server, "web-1").await);
     assert!(
-        said.starts_with("the compiler `./gone` cannot be started"),
+        said.starts_with("cannot start the compiler `./gone`"),
         "{said}"
     );
     server.shutdown().await;
@@ -242,12 +242,12 @@ async fn a_catalog_that_is_too_large_is_refused_and_the_one_before_stays() {
     facts(&client, "web-1", &json!({"role": "huge"})).await;
     compile(&server, "web-1").await;
     let said = problem(&settled(&server, "web-1").await);
-    assert!(said.contains("longer than 33554432 bytes"), "{said}");
+    assert!(said.contains("exceeds 33554432 bytes"), "{said}");
     server.shutdown().await;
 }
 
 #[tokio::test]
-async fn a_request_that_comes_while_its_node_is_compiled_is_carried_out_after() {
+async fn a_request_during_a_compile_of_its_node_is_processed_afterwards() {
     let (gate, role) = (Gate::new(), "request['facts']['role']");
     let body = gate.compiler(role, &format!("{role} == 'old'"), role);
     let files = external(&body, "");
@@ -340,7 +340,7 @@ def compile(request):
 }
 
 #[tokio::test]
-async fn an_environment_that_hangs_keeps_nobody_else_waiting() {
+async fn an_environment_that_hangs_does_not_delay_others() {
     let hangs = external(
         "def compile(request):\n    time.sleep(3600)",
         "time_limit: 3600\n",
@@ -372,7 +372,7 @@ async fn an_environment_that_hangs_keeps_nobody_else_waiting() {
 }
 
 #[tokio::test]
-async fn a_node_that_leaves_an_environment_that_hangs_waits_no_more() {
+async fn a_node_that_leaves_an_environment_that_hangs_stops_waiting() {
     let hangs = external(
         "def compile(request):\n    time.sleep(3600)",
         "time_limit: 3600\n",

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bunraku_control::{
-    Clock, EnvironmentOf, FactHooks, FactOptions, Facts, FactsChanged, Metrics, Nodes, Persisted,
-    ServiceError, keys,
+    Clock, EnvironmentOf, FactHooks, FactOptions, Facts, FactsChanged, Metrics, Nodes,
+    PersistOutcome, ServiceError, keys,
 };
 use bunraku_model::{EnvironmentName, FactSet, FactSetId, NodeName, ServerId, VolatileFacts};
 use bunraku_store::blobs::{BlobOptions, SharedBlobs, StoreBlobs};
-use bunraku_store::testing::{Cut, CutStore, MemoryStore};
+use bunraku_store::testing::{CutPoint, CutStore, MemoryStore};
 use bunraku_store::{Range, SharedStore, Transaction};
 use bunraku_wire::api::SubmissionOrder;
 use serde_json::{Value, json};
@@ -110,7 +110,7 @@ async fn a_submission_is_durable_and_readable_before_any_worker_had_it() {
     assert_eq!(shown.facts.get("role"), Some(&json!("web")));
     assert_eq!(
         fleet.facts.persist(&node).await.expect("persisted"),
-        Persisted::Changed
+        PersistOutcome::Changed
     );
     assert_eq!(fleet.keys("fact-queue/").await, [""; 0]);
     assert_eq!(
@@ -121,7 +121,7 @@ async fn a_submission_is_durable_and_readable_before_any_worker_had_it() {
     assert_eq!(again.facts, shown.facts);
     assert_eq!(
         fleet.facts.persist(&node).await.expect("nothing to do"),
-        Persisted::Nothing
+        PersistOutcome::Nothing
     );
 }
 
@@ -214,7 +214,7 @@ async fn equal_facts_thousands_of_times_ask_for_nothing_and_grow_nothing() {
         assert!(!submit(uptime).await.changed);
         if uptime % 500 == 0 {
             let persisted = fleet.facts.persist(&node).await.expect("nothing to do");
-            assert_eq!(persisted, Persisted::Nothing);
+            assert_eq!(persisted, PersistOutcome::Nothing);
         }
     }
     assert_eq!((fleet.keys("").await, fleet.contents().await), before);
@@ -313,7 +313,7 @@ async fn an_entry_of_a_node_whose_record_went_meanwhile_is_dropped() {
     fleet.store.commit(gone).await.expect("deleted");
     assert_eq!(
         fleet.facts.persist(&node).await.expect("dropped"),
-        Persisted::Nothing
+        PersistOutcome::Nothing
     );
     assert_eq!(fleet.keys("fact-queue/").await, [""; 0]);
     assert_eq!(fleet.references().await, 0);
@@ -323,7 +323,7 @@ async fn an_entry_of_a_node_whose_record_went_meanwhile_is_dropped() {
 #[tokio::test]
 async fn a_kill_at_any_write_loses_no_acknowledged_submission_and_leaks_nothing() {
     for inline_bytes in [256 << 10, 0] {
-        for cut in [Cut::Before, Cut::After] {
+        for cut in [CutPoint::Before, CutPoint::After] {
             for at in 0.. {
                 if !killed_at(at, cut, inline_bytes).await {
                     assert!(at > 4, "the writes were counted: {at}");
@@ -334,7 +334,7 @@ async fn a_kill_at_any_write_loses_no_acknowledged_submission_and_leaks_nothing(
     }
 }
 
-async fn killed_at(at: u64, cut: Cut, inline_bytes: usize) -> bool {
+async fn killed_at(at: u64, cut: CutPoint, inline_bytes: usize) -> bool {
     let options = FactOptions {
         inline_bytes,
         history: 1,
@@ -420,7 +420,7 @@ async fn many_workers_on_many_servers_persist_each_submission_once() {
         services.iter().map(|service| {
             let (service, node, changed) = (service.clone(), node.clone(), Arc::clone(&changed));
             tokio::spawn(async move {
-                if service.persist(&node).await.expect("persisted") == Persisted::Changed {
+                if service.persist(&node).await.expect("persisted") == PersistOutcome::Changed {
                     *changed.lock().expect("whole").entry(node).or_insert(0) += 1;
                 }
             })

@@ -57,7 +57,7 @@ async fn concurrent_submissions_end_in_one_of_them() {
 }
 
 #[tokio::test]
-async fn facts_that_are_no_object_or_too_large_are_refused() {
+async fn facts_that_are_not_an_object_or_too_large_are_refused() {
     let mut server = TestServer::start_with(|options| options.router.facts_limit = 10_000).await;
     let node = server.node("web-1").await;
     assert_eq!(
@@ -89,7 +89,7 @@ async fn facts_of_a_node_that_has_none_yet_are_not_found_and_say_why() {
     assert_eq!(none.status(), Some(404));
     assert!(
         none.hint()
-            .is_some_and(|hint| hint.contains("first connection")),
+            .is_some_and(|hint| hint.contains("first connects")),
         "{:?}",
         none.hint()
     );

@@ -50,7 +50,7 @@ async fn a_token_for_one_node_lets_no_other_in() {
 }
 
 #[tokio::test]
-async fn a_token_that_was_taken_back_or_made_up_lets_nobody_in() {
+async fn a_revoked_or_invented_token_lets_no_node_join() {
     let mut server = TestServer::start().await;
     let token = server.token(None).await;
     let tokens: Vec<TokenEntry> = server.operator.get("/v1/tokens").await.expect("tokens");
@@ -212,7 +212,8 @@ async fn a_waiting_request_cannot_be_replaced_by_another_key() {
 
 #[tokio::test]
 async fn strangers_cannot_fill_the_store_with_requests() {
-    let mut server = TestServer::start_with(|options| options.certificates.most_waiting = 3).await;
+    let mut server =
+        TestServer::start_with(|options| options.services.certificates.most_waiting = 3).await;
     for number in 0..3 {
         server
             .join(&request(&format!("web-{number}")).1, None)
@@ -239,7 +240,8 @@ async fn garbage_is_refused_as_a_request() {
 #[tokio::test]
 async fn a_renewal_keeps_name_and_role() {
     let mut server = TestServer::start().await;
-    let node = server.node("web-1").await;
+    let (certificate, old_key) = server.joined_since("web-1", 300 * 24).await;
+    let node = server.client_with(&certificate, &old_key);
     let (key, pem) = request("web-1");
     let renewed: IssuedCertificate = node
         .post(

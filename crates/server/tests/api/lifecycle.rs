@@ -44,7 +44,7 @@ async fn a_shutdown_says_goodbye_and_cuts_no_request_in_half() {
     let answer = soon(waiting)
         .await
         .expect("no panic")
-        .expect_err("the server shuts down");
+        .expect_err("the server is shutting down");
     assert_eq!(
         answer.status(),
         Some(429),
@@ -84,7 +84,7 @@ async fn a_client_that_speaks_no_tls_is_cut() {
 }
 
 #[tokio::test]
-async fn connections_beyond_the_limit_are_refused_and_the_others_go_on() {
+async fn connections_beyond_the_limit_are_refused_and_the_others_continue() {
     let mut server = TestServer::start_with(|options| options.accept.most_connections = 2).await;
     let _: ServerStatus = server
         .operator
@@ -154,12 +154,12 @@ async fn health_and_metrics_are_there_without_tls_on_loopback_only() {
 async fn a_server_renews_its_own_certificate_at_its_next_start() {
     let lifetime = jiff::SignedDuration::from_secs(1);
     let mut server = TestServer::start_with(|options| {
-        options.certificates.server_lifetime = lifetime;
+        options.services.certificates.server_lifetime = lifetime;
     })
     .await;
     let (directory, mut options) = (server.directory(), server.options());
     server.shutdown().await;
-    options.certificates.server_lifetime = jiff::SignedDuration::from_hours(24);
+    options.services.certificates.server_lifetime = jiff::SignedDuration::from_hours(24);
     // Times in certificates are whole seconds.
     let expired = jiff::Timestamp::now() + lifetime * 2;
     eventually(async || jiff::Timestamp::now() > expired).await;
@@ -179,7 +179,8 @@ async fn a_silent_stream_shows_that_its_server_lives() {
         (Duration::from_millis(200), true),
         (Duration::from_secs(600), false),
     ] {
-        let mut server = TestServer::start_with(|options| options.heartbeat = heartbeat).await;
+        let mut server =
+            TestServer::start_with(|options| options.services.heartbeat = heartbeat).await;
         let node = server.impatient_node("web-1").await;
         let mut stream = open_stream(&node, "web-1").await;
         let next = tokio::time::timeout(Duration::from_secs(6), stream.next()).await;

@@ -201,7 +201,7 @@ async fn the_same_session_again_keeps_what_it_has() {
 }
 
 #[tokio::test]
-async fn a_waiter_that_went_away_holds_nobody_up() {
+async fn a_waiter_that_went_away_does_not_delay_others() {
     let mut server = TestServer::start().await;
     let (a, gone, last) = (
         server.node("a").await,
@@ -300,7 +300,7 @@ async fn a_change_of_holder_fires_a_trigger_and_a_renewal_does_not() {
     eventually(|| async { fired().await.len() == 2 }).await;
     let told = fired().await;
     assert_eq!(told[0].0, ["b"], "{told:?}");
-    assert_eq!(told[0].1, "`db` is held by b now");
+    assert_eq!(told[0].1, "`db` is held by b");
     server.shutdown().await;
 }
 

@@ -2,11 +2,14 @@
 
 mod access;
 mod agent_runs;
+mod branches;
 mod cluster;
 mod commands;
 mod compiles;
 mod content;
+mod control_repository;
 mod environments;
+mod exports;
 mod fact_queue;
 mod facts;
 mod fleet;
@@ -15,7 +18,9 @@ mod joining;
 mod lifecycle;
 mod locks;
 mod once;
+mod ordering;
 mod presence;
+mod private_repositories;
 mod puppet_authority;
 mod puppet_code;
 mod puppet_corpus;

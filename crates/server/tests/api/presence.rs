@@ -69,7 +69,7 @@ async fn a_node_is_new_then_idle_then_running_then_lost() {
 }
 
 #[tokio::test]
-async fn a_disabled_node_says_why_and_by_whom_until_it_is_enabled() {
+async fn a_disabled_node_shows_the_reason_and_the_operator_until_it_is_enabled() {
     let mut server = TestServer::start().await;
     let node = server.node("web-1").await;
     let _stream = open_stream(&node, "web-1").await;
@@ -121,7 +121,7 @@ async fn a_disabled_node_says_why_and_by_whom_until_it_is_enabled() {
 }
 
 #[tokio::test]
-async fn after_a_restart_nobody_counts_as_connected_who_is_not() {
+async fn after_a_restart_only_connected_nodes_count_as_connected() {
     let mut server = TestServer::start().await;
     let node = server.node("web-1").await;
     let _stream = open_stream(&node, "web-1").await;

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bunraku_model::Role;
+use bunraku_store::Store;
 use bunraku_wire::api::{NodeSummary, RevokeRequest, StreamMessage};
 use bunraku_wire::certificate::Certificate;
 use bunraku_wire::revocation::RevocationList;
@@ -11,7 +12,7 @@ use bunraku_wire::{Authority, Grant, Request};
 use jiff::{SignedDuration, Timestamp};
 use tempfile::TempDir;
 
-use crate::support::{TestServer, name, opened, options, request};
+use crate::support::{TestServer, name, open_stream, opened, options, request, soon};
 
 /// Creates the files that `puppetserver ca setup` leaves, as far as they matter here.
 fn make_directory(path: &Path) {
@@ -44,7 +45,7 @@ async fn start() -> (TestServer, Authority) {
 }
 
 #[tokio::test]
-async fn a_node_whose_certificate_puppet_signed_is_let_in() {
+async fn a_node_whose_certificate_puppet_signed_is_accepted() {
     let (mut server, authority) = start().await;
     let (key, pem) = request("old-node");
     let grant = Grant {
@@ -83,7 +84,38 @@ async fn a_node_whose_certificate_puppet_signed_is_let_in() {
 }
 
 #[tokio::test]
-async fn what_is_signed_and_revoked_here_stands_in_puppets_own_files() {
+async fn a_certificate_that_puppet_revokes_is_refused_by_a_running_server() {
+    let (mut server, authority) = start().await;
+    let (key, pem) = request("old-node");
+    let grant = Grant {
+        name: name("old-node"),
+        role: Role::Node,
+        lifetime: SignedDuration::from_hours(1),
+        dns_names: Vec::new(),
+        ip_addresses: Vec::new(),
+        serial: None,
+    };
+    let parsed = Request::from_pem(&pem).expect("a request");
+    let now = Timestamp::now();
+    let signed = authority.sign(&parsed, &grant, now).expect("signed");
+    let node = server.client_with(&signed.pem, &key);
+    let mut stream = open_stream(&node, "old-node").await;
+    // `puppetserver ca revoke` only writes the list.
+    let directory = authority.puppet_directory().expect("Puppet's directory");
+    directory
+        .revoke(&authority, std::slice::from_ref(&signed.serial), now)
+        .expect("revoked by Puppet");
+    while let Some(Ok(_)) = soon(stream.next()).await {}
+    let refused = node.get::<NodeSummary>("/v1/nodes/old-node").await;
+    assert!(refused.is_err(), "{refused:?}");
+    let key = bunraku_control::keys::revoked_serial(&signed.serial.to_string());
+    let stored = server.store().get(&key).await.expect("readable");
+    assert!(stored.is_some(), "other servers read it from the store");
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn signatures_and_revocations_are_written_to_puppets_own_files() {
     let (mut server, _) = start().await;
     server.node("new-node").await;
     let puppet = server.directory().path().join("puppet");

@@ -7,8 +7,8 @@ use bunraku_compile::compiles::PuppetOptions;
 use bunraku_model::Catalog;
 use bunraku_model::catalog::CatalogSource;
 use bunraku_wire::api::{
-    CompileOutcome, CompileStatus, CompileStatusRequest, DeployStatus, LastCompile,
-    PuppetComparison, PuppetComparisonRequest,
+    AssignRequest, CompileOutcome, CompileStatus, CompileStatusRequest, DeployState, DeployStatus,
+    LastCompile, PuppetComparison, PuppetComparisonRequest,
 };
 use bunraku_wire::endpoints::CompareWithPuppet;
 use serde_json::json;
@@ -94,7 +94,7 @@ async fn server_with(
     nodes: &[&str],
 ) -> (TestServer, Repository) {
     let puppet = std::sync::Arc::new(options);
-    let server = TestServer::start_with(|options| options.compiles.puppet = puppet).await;
+    let server = TestServer::start_with(|options| options.services.compiles.puppet = puppet).await;
     for node in nodes {
         let client = server.node(node).await;
         let known = json!({"os": {"family": "Debian"}, "role": "web"});
@@ -420,7 +420,7 @@ node 'web-3' {{ file {{ '/a': source => 'http://{address}/a', checksum => 'sha25
     let files = [("manifests/site.pp", site.as_str())];
     let (mut server, repository) = server_with(options, &files, &nodes).await;
     let said = problem(&compiled(&server, "web-1").await);
-    assert!(said.contains("is on the web and may change"), "{said}");
+    assert!(said.contains("may change: set"), "{said}");
     assert!(said.starts_with("manifests/site.pp:1:"), "{said}");
     catalog(&server, &compiled(&server, "web-3").await).await;
 
@@ -433,9 +433,108 @@ node 'web-3' {{ file {{ '/a': source => 'http://{address}/a', checksum => 'sha25
     assert_eq!(file.content, bunraku_model::ContentId::of(b"from the web"));
     let said = problem(&compiled(&server, "web-2").await);
     assert!(
-        said.contains("does not fetch from other.example.com"),
+        said.contains("may not fetch from other.example.com"),
         "{said}"
     );
     serving.abort();
+    server.shutdown().await;
+}
+
+/// Prints a version, after it tried everything that it must not do.
+const VERSION: &str = "#!/bin/sh
+echo x > /tmp/bunraku-version-was-here
+cat /etc/shadow
+cat > \"$2/$3/manifests/more.pp\" < /dev/null
+echo \"$1 $3\" \"$(cat VERSION)\"
+";
+
+#[tokio::test]
+async fn config_version_runs_in_a_sandbox_and_its_result_is_the_version_of_catalogs() {
+    let settings = "config_version = 'scripts/version.sh v1 $environmentpath $environment'\n";
+    let files = [
+        ("manifests/site.pp", "node default { notify { 'a': } }\n"),
+        ("environment.conf", settings),
+        ("scripts/version.sh", VERSION),
+        ("VERSION", "2.7\n"),
+    ];
+    let (mut server, repository) = server_with(PuppetOptions::default(), &files, &["web-1"]).await;
+    let last = compiled(&server, "web-1").await;
+    let first = catalog(&server, &last).await;
+    assert_eq!(
+        first.version,
+        Some(json!("v1 production 2.7")),
+        "{:?}",
+        last.notes
+    );
+    assert!(!std::path::Path::new("/tmp/bunraku-version-was-here").exists());
+    // A program that fails is a warning. The catalog has a version all the same.
+    repository.commit(&[
+        ("scripts/version.sh", "#!/bin/sh\necho no >&2\nexit 3\n"),
+        ("manifests/site.pp", "node default { notify { 'b': } }\n"),
+    ]);
+    deployed(&server, "production").await;
+    let last = compiled(&server, "web-1").await;
+    let note = last.notes.first().expect("a note");
+    assert_eq!(
+        note.message,
+        "config_version has no result: it exited with exit code 3: no"
+    );
+    let second = catalog(&server, &last).await;
+    assert_eq!(second.version, Some(json!(second.id().to_string()[..16])));
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn an_environment_that_hangs_does_not_delay_another_one() {
+    let puppet = std::sync::Arc::new(PuppetOptions::default());
+    let mut server = TestServer::start_with(|options| {
+        options.services.compiles.puppet = puppet;
+        options.services.compiles.concurrency = 2;
+    })
+    .await;
+    let hanging = ["loop-1", "loop-2", "loop-3", "loop-4"];
+    for node in hanging.iter().chain(&["web-1"]) {
+        let client = server.node(node).await;
+        facts(&client, node, &json!({"role": "web"})).await;
+    }
+    // Its limit is longer than this test may take.
+    let settings = "compiler: puppet\ntime_limit: 3600\nworkers: 4\n";
+    let endless = "node default { $x = inline_template('<% loop { } %>') }\n";
+    let hostile = Repository::new(&[("manifests/site.pp", endless), ("bunraku.yaml", settings)]);
+    add(&server, "hostile", &hostile.url()).await;
+    let assign = AssignRequest {
+        environment: "hostile".parse().expect("a name"),
+    };
+    for node in hanging {
+        let path = format!("/v1/nodes/{node}/environment");
+        let assigned = server.operator.put::<_, ()>(&path, &assign).await;
+        assigned.expect("assigned");
+    }
+    let number = ask(&server, "hostile", None).await;
+    // The code is in use, and its compiles take all slots.
+    let path = format!("/v1/environments/hostile/deploys/{number}?wait_seconds=1");
+    let in_use = async {
+        loop {
+            let status: DeployStatus = server.operator.get(&path).await.expect("a status");
+            if matches!(status.deploy.state, DeployState::Deployed { .. }) {
+                return;
+            }
+        }
+    };
+    let outcome = tokio::time::timeout(PATIENCE, in_use).await;
+    outcome.expect("deployed within minutes");
+    let fine = Repository::new(&[("manifests/site.pp", "node default { notify { 'fine': } }\n")]);
+    add(&server, "production", &fine.url()).await;
+    deployed(&server, "production").await;
+    let web = catalog(&server, &compiled(&server, "web-1").await).await;
+    assert!(web.resources.iter().any(|one| one.title == "fine"));
+    let request = CompileStatusRequest {
+        nodes: hanging.map(name).to_vec(),
+        wait_seconds: 0,
+    };
+    let asked = server.operator.post("/v1/compiles/status", &request).await;
+    let statuses: Vec<CompileStatus> = asked.expect("statuses");
+    let hung = statuses.iter().filter(|one| one.waiting).count();
+    assert_eq!(hung, hanging.len(), "{statuses:?}");
     server.shutdown().await;
 }

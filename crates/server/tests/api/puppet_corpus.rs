@@ -86,12 +86,16 @@ fn comparable(mut catalog: Value, root: Option<&str>) -> Value {
     for name in ["version", "catalog_uuid", "code_id", "sources"] {
         members.remove(name);
     }
-    for resource in members["resources"].as_array_mut().expect("resources") {
+    let lists = ["resources", "exports"].into_iter();
+    let mut lists: Vec<Value> = lists.filter_map(|name| members.remove(name)).collect();
+    let resources = lists.iter_mut().filter_map(Value::as_array_mut).flatten();
+    for resource in resources {
         let resource = resource.as_object_mut().expect("a resource");
         if let (Some(root), Some(Value::String(file))) = (root, resource.get_mut("file")) {
             *file = file.rsplit(root).next().unwrap_or(file).to_owned();
         }
     }
+    members.insert("lists".to_owned(), Value::Array(lists));
     catalog
 }
 
@@ -115,8 +119,8 @@ async fn over_a_hundred_nodes_get_the_catalogs_of_plain_puppet() {
         ..PuppetOptions::default()
     };
     let mut server = TestServer::start_with(|options| {
-        options.compiles.puppet = std::sync::Arc::new(puppet);
-        options.compiles.concurrency = 2;
+        options.services.compiles.puppet = std::sync::Arc::new(puppet);
+        options.services.compiles.concurrency = 2;
     })
     .await;
     for (node, known) in &nodes {

@@ -83,7 +83,8 @@ async fn the_index_follows_a_run_as_it_goes_and_is_the_same_after_a_restart() {
 
 #[tokio::test]
 async fn reports_leave_the_index_with_what_is_kept_and_with_their_node() {
-    let mut server = TestServer::start_with(|options| options.reports.kept_per_node = 2).await;
+    let mut server =
+        TestServer::start_with(|options| options.services.reports.kept_per_node = 2).await;
     let node = server.node("web-1").await;
     let runs = [new_run(), new_run(), new_run()];
     let failing = vec![
@@ -141,7 +142,7 @@ async fn of_many_reports_only_the_newest_ten_are_in_the_index() {
     let mut server = TestServer::open(directory.clone(), options.clone()).await;
     assert_eq!(everything(&server).await, before, "rebuilt from nothing");
     server.shutdown().await;
-    options.reports.kept_for = Duration::from_millis(1);
+    options.services.reports.kept_for = Duration::from_millis(1);
     let mut server = TestServer::open(directory, options).await;
     becomes(&server, "reports[run]", "[]").await;
     becomes(&server, "nodes[report]", r#"[{"report":null}]"#).await;

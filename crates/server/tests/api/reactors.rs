@@ -69,9 +69,10 @@ async fn fired(server: &TestServer) -> Vec<String> {
         } => {
             let hosts: Vec<&str> = hosts.iter().map(|host| host.as_str()).collect();
             let reason = reason.clone().unwrap_or_default();
-            let unknown = match unknown.is_empty() {
-                true => String::new(),
-                false => format!(" ({} unknown)", unknown.len()),
+            let unknown = if unknown.is_empty() {
+                String::new()
+            } else {
+                format!(" ({} unknown)", unknown.len())
             };
             Some(format!(
                 "{} at {}{unknown}: {reason}",
@@ -376,7 +377,7 @@ async fn wrong_rules_stop_the_deploy_with_their_place_and_the_old_ones_stay() {
     code.commit(&[("reactors/more.yaml", MEND)]);
     let failed = deploy(&server, "production").await;
     let told = format!("{:?}", failed.deploy.state);
-    assert!(told.contains("`mend` is there already"), "{told}");
+    assert!(told.contains("`mend` already exists"), "{told}");
     assert_eq!(reactors(&server).await.len(), 1);
     server.node("web-1").await;
     let event = json!({"event": {"event": "resource", "node": "web-1", "type": "File", "title": "/etc/motd", "status": "failed"}});

@@ -1,21 +1,25 @@
 //! Releases: from a compiled catalog that no node sees to a node's target.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bunraku_control::keys;
-use bunraku_model::{CatalogId, NodeRunId, ReleaseNumber};
+use bunraku_model::{CatalogId, CommandId, NodeRunId, ReleaseNumber};
 use bunraku_store::testing::{MemoryStore, Overlay};
-use bunraku_store::{SharedStore, StoreError, Transaction, WatchStart, WatchStream};
+use bunraku_store::{
+    Change, KeyValue, SharedStore, StoreError, Transaction, WatchStart, WatchStream,
+};
 use bunraku_wire::api::{
     Command, HoldRequest, ReleaseDetail, ReleaseHold, ReleaseKind, ReleaseList, ReleaseReply,
     ReleaseState, ReleaseSummary, ReleaseTo, RollbackRequest, RunMode, RunRequest, RunSubject,
     SendCommand, SentCommand, StreamMessage, Target,
 };
+use bunraku_wire::client::Lines;
 use bunraku_wire::{Client, ClientError};
 use futures::StreamExt;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::sync::Semaphore;
+use tokio::sync::watch;
 
 use crate::fleet::{applied, compile, compile_in, environment, release, try_release};
 use crate::query::{becomes, submit};
@@ -112,7 +116,7 @@ async fn a_node_reads_its_own_catalogs_and_no_others() {
 }
 
 #[tokio::test]
-async fn the_stream_tells_the_target_when_it_opens_and_at_every_change() {
+async fn the_stream_sends_the_target_when_it_opens_and_at_every_change() {
     let mut server = TestServer::start().await;
     let node = server.node("web-1").await;
     let (mut stream, target) = open_stream_with_target(&node, "web-1").await;
@@ -181,7 +185,7 @@ async fn a_release_on_a_stale_parent_is_refused_with_what_is_newer() {
     assert_eq!(error.status(), Some(409));
     let message = error.to_string();
     assert!(
-        message.contains("made release 1") && message.contains("changed 1 nodes"),
+        message.contains("created release 1") && message.contains("changed 1 node"),
         "{message}"
     );
     assert!(
@@ -201,7 +205,7 @@ async fn a_release_on_a_stale_parent_is_refused_with_what_is_newer() {
 }
 
 #[tokio::test]
-async fn a_percentage_that_grows_keeps_whom_it_had_and_others_keep_what_they_have() {
+async fn a_growing_percentage_keeps_its_nodes_and_others_keep_their_catalogs() {
     let mut server = TestServer::start().await;
     let names: Vec<String> = (0..10).map(|n| format!("web-{n}")).collect();
     for node in &names {
@@ -344,7 +348,7 @@ async fn policy(server: &TestServer, environment_name: &str, policy: &str) {
 /// Starts a server that releases soon after a compile.
 async fn quick_server() -> TestServer {
     let quiet = std::time::Duration::from_millis(200);
-    TestServer::start_with(|options| options.releases.quiet = quiet).await
+    TestServer::start_with(|options| options.services.releases.quiet = quiet).await
 }
 
 async fn assign(server: &TestServer, node: &str, environment: &str) {
@@ -489,10 +493,11 @@ async fn a_node_of_another_environment_is_not_touched_and_one_that_is_removed_ha
     server.shutdown().await;
 }
 
-/// A store whose watch of targets is late: it delivers nothing without a permit.
+/// A store whose watches are late wherever they show a target: that change, and everything
+/// behind it in the same watch, comes when the gate opens.
 struct LateTargets {
     inner: SharedStore,
-    may: Arc<Semaphore>,
+    gate: watch::Receiver<bool>,
 }
 
 impl Overlay for LateTargets {
@@ -502,30 +507,34 @@ impl Overlay for LateTargets {
 
     async fn do_watch(&self, prefix: &str, start: WatchStart) -> Result<WatchStream, StoreError> {
         let changes = self.inner.watch(prefix, start).await?;
-        if prefix != keys::TARGETS {
-            return Ok(changes);
-        }
-        let may = Arc::clone(&self.may);
+        let gate = self.gate.clone();
         Ok(Box::pin(changes.then(move |batch| {
-            let may = Arc::clone(&may);
+            let mut gate = gate.clone();
             async move {
-                drop(may.acquire().await);
+                let changes = batch.iter().flat_map(|batch| &batch.changes);
+                let mut keys = changes.map(|change| match change {
+                    Change::Put(entry) => &entry.key,
+                    Change::Delete { key } => key,
+                });
+                if keys.any(|key| keys::parse_target(key).is_some()) {
+                    drop(gate.wait_for(|is_open| *is_open).await);
+                }
                 batch
             }
         })))
     }
 }
 
-async fn late_targets() -> (Arc<Semaphore>, TestServer) {
-    let may = Arc::new(Semaphore::new(0));
+async fn late_targets() -> (watch::Sender<bool>, TestServer) {
+    let (gate, seen) = watch::channel(false);
     let store = Arc::new(LateTargets {
         inner: Arc::new(MemoryStore::new()),
-        may: Arc::clone(&may),
+        gate: seen,
     });
     let directory = Arc::new(TempDir::new().expect("a directory"));
     let options = options(directory.path());
     let server = TestServer::on_shared_store(directory, options, store).await;
-    (may, server)
+    (gate, server)
 }
 
 /// Releases, and waits until the release is applied. The server does not catch up, because no
@@ -559,13 +568,27 @@ async fn ask_for_runs(
     sent.expect("the operator may send it")
 }
 
+/// Reads a stream up to a command. Returns the newest target that came before it.
+async fn told_before(stream: &mut Lines<StreamMessage>, command: CommandId) -> Option<Target> {
+    let mut told = None;
+    loop {
+        match soon(stream.next()).await {
+            Some(Ok(StreamMessage::Target { target: Some(new) })) => told = Some(new),
+            Some(Ok(StreamMessage::Command(envelope))) => {
+                assert_eq!(envelope.id, command);
+                return told;
+            }
+            other => panic!("a target or a command was expected, not {other:?}"),
+        }
+    }
+}
+
 #[tokio::test]
-async fn what_was_released_before_a_run_was_asked_for_is_told_before_it() {
-    let (may, mut server) = late_targets().await;
+async fn a_release_before_a_run_request_reaches_the_node_before_it() {
+    let (gate, mut server) = late_targets().await;
     let node = server.node("web-1").await;
     let (mut stream, target) = open_stream_with_target(&node, "web-1").await;
     assert_eq!(target, None);
-    let mut told = Vec::new();
     // A node's own settings may also name its released catalog.
     let configured = RunSubject::Configured { environment: None };
     for (content, subject, news) in [
@@ -573,30 +596,13 @@ async fn what_was_released_before_a_run_was_asked_for_is_told_before_it() {
         ("two", configured.clone(), true),
         ("two", configured, false),
     ] {
+        gate.send_replace(false);
         let id = compile(&server, "web-1", content).await;
         release_unseen(&server).await;
         let sent = ask_for_runs(&server, &["web-1"], subject).await;
-        if news {
-            match soon(stream.next()).await {
-                Some(Ok(StreamMessage::Target { target: Some(new) })) => told.push(new.catalog),
-                other => panic!("a target was expected, not {other:?}"),
-            }
-            assert_eq!(told.last(), Some(&id));
-        }
-        match soon(stream.next()).await {
-            Some(Ok(StreamMessage::Command(envelope))) => assert_eq!(envelope.id, sent[0].id),
-            other => panic!("a command was expected, not {other:?}"),
-        }
-    }
-    // A late target is not sent as new, and no old one is sent again.
-    may.add_permits(1);
-    compile(&server, "web-1", "three").await;
-    let third = release_unseen(&server).await;
-    match soon(stream.next()).await {
-        Some(Ok(StreamMessage::Target { target: Some(new) })) => {
-            assert_eq!(Some(new.release), third.map(|release| release.number));
-        }
-        other => panic!("a target was expected, not {other:?}"),
+        gate.send_replace(true);
+        let told = told_before(&mut stream, sent[0].id).await;
+        assert_eq!(told.map(|told| told.catalog), news.then_some(id));
     }
     server.shutdown().await;
 }
@@ -604,7 +610,7 @@ async fn what_was_released_before_a_run_was_asked_for_is_told_before_it() {
 #[tokio::test]
 async fn many_nodes_hear_of_what_was_released_before_their_runs() {
     const NODES: [&str; 3] = ["web-1", "web-2", "web-3"];
-    let (_may, mut server) = late_targets().await;
+    let (gate, mut server) = late_targets().await;
     let mut nodes = Vec::new();
     for node in NODES {
         let client = server.node(node).await;
@@ -614,31 +620,83 @@ async fn many_nodes_hear_of_what_was_released_before_their_runs() {
     }
     // At first all nodes change; then only one of them does.
     for (content, changed) in [("one", &NODES[..]), ("two", &NODES[1..2])] {
+        gate.send_replace(false);
         for node in changed {
             compile(&server, node, content).await;
         }
         release_unseen(&server).await;
         let sent = ask_for_runs(&server, &NODES, RunSubject::Released).await;
+        gate.send_replace(true);
         for ((_, stream), (node, sent)) in nodes.iter_mut().zip(NODES.iter().zip(sent)) {
-            if changed.contains(node) {
-                let next = soon(stream.next()).await;
-                assert!(
-                    matches!(next, Some(Ok(StreamMessage::Target { target: Some(_) }))),
-                    "{node}: a target was expected, not {next:?}"
-                );
-            }
-            match soon(stream.next()).await {
-                Some(Ok(StreamMessage::Command(envelope))) => assert_eq!(envelope.id, sent.id),
-                other => panic!("{node}: a command was expected, not {other:?}"),
-            }
+            let told = told_before(stream, sent.id).await;
+            assert_eq!(told.is_some(), changed.contains(node), "{node}: {told:?}");
         }
     }
     server.shutdown().await;
 }
 
+/// A pending run is read from the store, and the watch that shows its target is behind.
+#[tokio::test]
+async fn a_run_that_waited_for_its_node_comes_after_its_target() {
+    let (_gate, mut server) = late_targets().await;
+    let node = server.node("web-1").await;
+    let id = compile(&server, "web-1", "one").await;
+    release_unseen(&server).await;
+    let sent = ask_for_runs(&server, &["web-1"], RunSubject::Released).await;
+    let (mut stream, target) = open_stream_with_target(&node, "web-1").await;
+    assert_eq!(target, None, "the watch is late");
+    let told = told_before(&mut stream, sent[0].id).await;
+    assert_eq!(told.map(|told| told.catalog), Some(id));
+    server.shutdown().await;
+}
+
+/// A store that sometimes does not answer questions about targets.
+struct SilentAboutTargets {
+    inner: SharedStore,
+    silent: Arc<AtomicBool>,
+}
+
+impl Overlay for SilentAboutTargets {
+    fn inner(&self) -> &SharedStore {
+        &self.inner
+    }
+
+    async fn do_get(&self, key: &str) -> Result<Option<KeyValue>, StoreError> {
+        if keys::parse_target(key).is_some() && self.silent.load(Ordering::SeqCst) {
+            return Err(StoreError::Unavailable("as the test wants it".into()));
+        }
+        self.inner.get(key).await
+    }
+}
+
+#[tokio::test]
+async fn a_run_waits_while_nobody_knows_whether_there_is_a_newer_target() {
+    let silent = Arc::new(AtomicBool::new(true));
+    let store = Arc::new(SilentAboutTargets {
+        inner: Arc::new(MemoryStore::new()),
+        silent: Arc::clone(&silent),
+    });
+    let directory = Arc::new(TempDir::new().expect("a directory"));
+    let options = options(directory.path());
+    let mut server = TestServer::on_shared_store(directory, options, store).await;
+    let node = server.node("web-1").await;
+    let sent = ask_for_runs(&server, &["web-1"], RunSubject::Released).await;
+    let (mut stream, _) = open_stream_with_target(&node, "web-1").await;
+    let ended = soon(stream.next()).await;
+    assert!(
+        matches!(ended, Some(Ok(StreamMessage::Goodbye))),
+        "{ended:?}"
+    );
+    // The agent connects again when the store answers, and gets it.
+    silent.store(false, Ordering::SeqCst);
+    let (mut stream, _) = open_stream_with_target(&node, "web-1").await;
+    assert_eq!(told_before(&mut stream, sent[0].id).await, None);
+    server.shutdown().await;
+}
+
 #[tokio::test]
 async fn what_is_applied_is_served_though_the_watch_is_late() {
-    let (_may, mut server) = late_targets().await;
+    let (_gate, mut server) = late_targets().await;
     let node = server.node("web-1").await;
     let held = compile(&server, "web-1", "one").await;
     // No caller waited here. The node, which another server notified, reads the catalog

@@ -173,7 +173,7 @@ async fn chunks(server: &TestServer) -> usize {
 }
 
 #[tokio::test]
-async fn lists_tell_failed_unfinished_and_lost_runs_apart() {
+async fn lists_distinguish_failed_unfinished_and_lost_runs() {
     let mut server = TestServer::start().await;
     let node = server.node("web-1").await;
     let stream = open_stream(&node, "web-1").await;
@@ -241,7 +241,7 @@ async fn a_request_that_was_folded_into_another_run_leads_to_its_report() {
 }
 
 #[tokio::test]
-async fn following_a_run_gives_each_event_once_and_goes_on_after_a_break() {
+async fn following_a_run_gives_each_event_once_and_continues_after_a_break() {
     let mut server = TestServer::start().await;
     let node = server.node("web-1").await;
     let commands = open_stream(&node, "web-1").await;
@@ -282,7 +282,7 @@ async fn following_a_run_gives_each_event_once_and_goes_on_after_a_break() {
 }
 
 #[tokio::test]
-async fn everybodys_events_go_on_from_a_cursor_across_a_restart_of_the_server() {
+async fn all_events_continue_from_a_cursor_across_a_restart_of_the_server() {
     let mut server = TestServer::start().await;
     let (node, key) = server.node_with_key("web-1").await;
     let run = new_run();
@@ -337,10 +337,10 @@ fn log_of(event: &ReportEvent, message: &str) -> ReportEvent {
 }
 
 #[tokio::test]
-async fn a_node_has_no_more_reports_than_are_kept_and_old_ones_go() {
+async fn old_reports_of_a_node_are_removed_beyond_the_limit() {
     let mut server = TestServer::start_with(|options| {
-        options.reports.kept_per_node = 3;
-        options.upkeep.collect_every = Duration::from_millis(100);
+        options.services.reports.kept_per_node = 3;
+        options.services.upkeep.collect_every = Duration::from_millis(100);
     })
     .await;
     let node = server.node("web-1").await;
@@ -362,7 +362,7 @@ async fn a_node_has_no_more_reports_than_are_kept_and_old_ones_go() {
     assert_eq!(status(gone), 404);
     let (directory, mut options) = (server.directory(), server.options());
     server.shutdown().await;
-    options.reports.kept_for = Duration::from_millis(1);
+    options.services.reports.kept_for = Duration::from_millis(1);
     let mut server = TestServer::open(directory, options).await;
     eventually(async || list(&server, "").await.is_empty()).await;
     assert_eq!(chunks(&server).await, 0);
@@ -450,7 +450,7 @@ async fn upkeep_finishes_what_a_crash_left_between_the_last_event_and_the_one_pi
 }
 
 #[tokio::test]
-async fn who_waits_for_runs_hears_of_each_start_and_end_once() {
+async fn a_waiter_for_runs_gets_each_start_and_end_once() {
     let mut server = TestServer::start().await;
     let node = server.node("web-1").await;
     let reports = reports_of(&server);
@@ -492,7 +492,7 @@ async fn who_waits_for_runs_hears_of_each_start_and_end_once() {
 }
 
 #[tokio::test]
-async fn a_queue_is_shown_as_its_node_told_it() {
+async fn a_queue_is_shown_as_its_node_reported_it() {
     let mut server = TestServer::start().await;
     let node = server.node("web-1").await;
     let none: Result<NodeQueue, _> = server.operator.get("/v1/nodes/web-1/queue").await;

@@ -128,6 +128,8 @@ pub(crate) async fn add(server: &TestServer, environment: &str, url: &str) -> En
         branch: Some("main".to_owned()),
         policy: ReleasePolicy::Manual,
         volatile: None,
+        order: None,
+        poll_seconds: None,
     };
     let added = server.operator.post("/v1/environments", &new).await;
     added.expect("a new environment")
@@ -136,6 +138,7 @@ pub(crate) async fn add(server: &TestServer, environment: &str, url: &str) -> En
 /// Requests a deploy.
 pub(crate) async fn ask(server: &TestServer, environment: &str, commit: Option<&str>) -> u64 {
     let request = DeployRequest {
+        pin: commit.is_some(),
         commit: commit.map(str::to_owned),
     };
     let path = format!("/v1/environments/{environment}/deploys");

@@ -2,14 +2,14 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use bunraku_compile::catalogs::CatalogOptions;
-use bunraku_compile::code::CodeOptions;
 use bunraku_compile::compiles::{CompileOptions, StateFunctions};
-use bunraku_control::{CertificateOptions, Clock, CommandOptions, FactOptions, ReportOptions};
+use bunraku_compile::state_world::FindStateFunctions;
+use bunraku_control::Clock;
 use bunraku_model::NodeName;
-use bunraku_server::{AcceptOptions, RouterOptions, Server, ServerOptions, UpkeepOptions};
+use bunraku_server::{AcceptOptions, RouterOptions, Server, ServerOptions, ServiceOptions};
 use bunraku_states::{Function, Lookup};
 use bunraku_store::blobs::{BlobOptions, DirectoryBlobs, SharedBlobs, StoreBlobs};
 use bunraku_store::{EmbeddedOptions, EmbeddedStore, SharedStore};
@@ -21,14 +21,14 @@ use bunraku_wire::{
     Authority, Client, ClientError, ClientOptions, Credentials, PrivateKey, ReloadableClientTls,
     Request, ServerAddress,
 };
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use tempfile::TempDir;
 
 /// The engine functions that the state trees of these tests use.
 #[derive(Debug)]
 struct EngineFunctions;
 
-impl StateFunctions for EngineFunctions {
+impl FindStateFunctions for EngineFunctions {
     fn function(&self, name: &str) -> Lookup {
         match name {
             "file.managed" => Lookup::Known(Function {
@@ -47,10 +47,12 @@ impl StateFunctions for EngineFunctions {
     fn functions(&self) -> Vec<String> {
         vec!["file.managed".to_owned()]
     }
+}
 
+impl StateFunctions for EngineFunctions {
     fn with_modules(
         &self,
-        _: &[bunraku_module::Verified],
+        _: &[bunraku_module::VerifiedModule],
     ) -> Result<Arc<dyn StateFunctions>, String> {
         Ok(Arc::new(Self))
     }
@@ -67,6 +69,8 @@ pub(crate) struct TestServer {
     pub(crate) shared: SharedStore,
     pub(crate) blobs: SharedBlobs,
     directory: Arc<TempDir>,
+    /// The number of seconds by which the server's clock is behind.
+    behind: Arc<AtomicI64>,
 }
 
 pub(crate) fn name(text: &str) -> NodeName {
@@ -103,31 +107,21 @@ pub(crate) async fn open_stream_with_target(
 
 pub(crate) fn options(data_dir: &Path) -> ServerOptions {
     ServerOptions {
-        cluster: None,
         listen: "127.0.0.1:0".parse().expect("an address"),
         name: name("server.test"),
         server_names: vec!["127.0.0.1".to_owned(), "localhost".to_owned()],
-        data_dir: data_dir.to_owned(),
         health_listen: None,
-        exclusive_store: true,
-        store_kind: "embedded",
-        server_ttl: Duration::from_secs(2),
-        heartbeat: Duration::from_secs(60),
-        certificates: CertificateOptions::default(),
-        commands: CommandOptions::default(),
-        facts: FactOptions::default(),
-        catalogs: CatalogOptions::default(),
-        code: CodeOptions::default(),
-        compiles: CompileOptions {
-            concurrency: 4,
-            lease: Duration::from_secs(3),
-            functions: Arc::new(EngineFunctions),
-            ..CompileOptions::default()
+        services: ServiceOptions {
+            server_ttl: Duration::from_secs(2),
+            heartbeat: Duration::from_secs(60),
+            compiles: CompileOptions {
+                concurrency: 4,
+                lease: Duration::from_secs(3),
+                functions: Arc::new(EngineFunctions),
+                ..CompileOptions::default()
+            },
+            ..ServiceOptions::new(data_dir)
         },
-        orchestration: bunraku_orchestrate::OrchestrationOptions::default(),
-        releases: bunraku_compile::ReleaseOptions::default(),
-        reports: ReportOptions::default(),
-        upkeep: UpkeepOptions::default(),
         router: RouterOptions::default(),
         accept: AcceptOptions {
             drain: Duration::from_secs(30),
@@ -170,8 +164,8 @@ impl TestServer {
         mut options: ServerOptions,
         store: SharedStore,
     ) -> Self {
-        options.exclusive_store = false;
-        options.store_kind = "etcd";
+        options.services.exclusive_store = false;
+        options.services.store_kind = "etcd";
         let blobs: SharedBlobs =
             Arc::new(StoreBlobs::in_store(store.clone(), BlobOptions::default()));
         Self::on(directory, options, store, blobs, None).await
@@ -186,17 +180,23 @@ impl TestServer {
     ) -> Self {
         // If a test creates a Puppet directory, its server uses that authority.
         let puppet = directory.path().join("puppet");
-        let authority = match puppet.exists() {
-            true => Authority::from_puppet(&puppet).expect("Puppet's authority"),
-            false => Authority::load_or_create(&directory.path().join("ca"), Timestamp::now())
-                .expect("an authority"),
+        let authority = if puppet.exists() {
+            Authority::from_puppet(&puppet).expect("Puppet's authority")
+        } else {
+            Authority::load_or_create(&directory.path().join("ca"), Timestamp::now())
+                .expect("an authority")
         };
         let authority = Arc::new(authority);
         let authority_pem = authority.certificates_pem();
         let (shared, kept) = (store.clone(), blobs.clone());
-        let server = Server::start(options.clone(), store, blobs, authority, Clock::system());
+        let behind = Arc::new(AtomicI64::new(0));
+        let delay = Arc::clone(&behind);
+        let clock = Clock::new(move || {
+            Timestamp::now() - SignedDuration::from_secs(delay.load(Ordering::SeqCst))
+        });
+        let server = Server::start(options.clone(), store, blobs, authority, clock);
         let server = server.await.expect("the server starts");
-        let credentials = Credentials::new(options.data_dir.join("operator"));
+        let credentials = Credentials::new(options.services.data_dir.join("operator"));
         let identity = credentials
             .identity()
             .expect("readable")
@@ -211,6 +211,7 @@ impl TestServer {
             shared,
             blobs: kept,
             directory,
+            behind,
         }
     }
 
@@ -245,6 +246,14 @@ impl TestServer {
 
     pub(crate) fn options(&self) -> ServerOptions {
         self.options.clone()
+    }
+
+    /// Lets a node join that many hours ago: its certificate is that old.
+    pub(crate) async fn joined_since(&self, node: &str, hours: i64) -> (String, PrivateKey) {
+        self.behind.store(hours * 3600, Ordering::SeqCst);
+        let joined = self.joined(node).await;
+        self.behind.store(0, Ordering::SeqCst);
+        joined
     }
 
     /// Returns a caller without a certificate.

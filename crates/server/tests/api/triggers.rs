@@ -207,9 +207,9 @@ async fn nothing_is_lost_when_the_server_ends_between_fired_and_delivered() {
 }
 
 #[tokio::test]
-async fn a_node_that_stays_away_lets_its_triggers_expire_and_that_is_told() {
+async fn triggers_of_an_absent_node_expire_and_this_is_reported() {
     let mut server = TestServer::start_with(|options| {
-        options.upkeep.sweep_every = Duration::from_millis(200);
+        options.services.upkeep.sweep_every = Duration::from_millis(200);
     })
     .await;
     let node = server.node("lb-1").await;
@@ -463,6 +463,42 @@ async fn firings_that_make_no_sense_are_refused() {
             why: StopReason::HopLimit,
             ..
         }
+    ));
+    server.shutdown().await;
+}
+
+/// Chains travel through nodes. A node that drops them cannot keep a loop going.
+#[tokio::test]
+async fn a_loop_that_drops_its_causes_ends_at_the_budget() {
+    let mut server = TestServer::start().await;
+    let node = server.node("web-1").await;
+    server.node("web-2").await;
+    let mut fired = 0;
+    for _ in 0..40 {
+        match fire(&node, "ping", &request(&["web-2"])).await {
+            FireReply::Fired { .. } => fired += 1,
+            FireReply::Stopped { why, .. } => assert_eq!(why, StopReason::Budget),
+            FireReply::Held { .. } => panic!("nothing limits the trigger"),
+        }
+    }
+    assert_eq!(fired, 30);
+    let events: Vec<TriggerEvent> = server
+        .operator
+        .get("/v1/trigger-events?most=100")
+        .await
+        .expect("the history");
+    let stops = events
+        .iter()
+        .filter(|event| matches!(event.what, TriggerNews::Stopped { .. }));
+    assert_eq!(stops.count(), 1, "the history names the loop once");
+    // Another trigger, another node and operators have budgets of their own, or none.
+    assert!(matches!(
+        fire(&node, "pong", &request(&["web-2"])).await,
+        FireReply::Fired { .. }
+    ));
+    assert!(matches!(
+        fire(&server.operator, "ping", &request(&["web-2"])).await,
+        FireReply::Fired { .. }
     ));
     server.shutdown().await;
 }

@@ -22,7 +22,7 @@ async fn server(
     let store = EtcdStore::connect(etcd.options("/compile/")).await;
     let mut options = options(&directory.path().join(number.to_string()));
     options.name = name(&format!("server-{number}.test"));
-    options.compiles.concurrency = concurrency;
+    options.services.compiles.concurrency = concurrency;
     let store = Arc::new(store.expect("connected"));
     TestServer::on_shared_store(Arc::clone(directory), options, store).await
 }

@@ -6,8 +6,9 @@ use bunraku_model::StatusWord;
 use bunraku_store::etcd::EtcdStore;
 use bunraku_store::testing::EtcdCluster;
 use bunraku_wire::api::{
-    Command, EventStatus, FactsReply, NodeSummary, NumberedEvent, ReleaseTo, ReportState,
-    ReportSummary, RunEnding, RunMode, SendCommand, SentCommand, StreamMessage,
+    CertificateEntry, CertificateState, Command, EventStatus, FactsReply, IssuedCertificate,
+    NodeSummary, NumberedEvent, ReleaseTo, RenewRequest, ReportState, ReportSummary, RunEnding,
+    RunMode, SendCommand, SentCommand, StreamMessage,
 };
 use bunraku_wire::client::Lines;
 use serde_json::{Value, json};
@@ -15,7 +16,9 @@ use tempfile::TempDir;
 
 use crate::fleet::{applied, compile, try_release};
 use crate::reports;
-use crate::support::{TestServer, name, open_stream, open_stream_with_target, options, soon};
+use crate::support::{
+    TestServer, eventually, name, open_stream, open_stream_with_target, options, request, soon,
+};
 
 async fn pair() -> (EtcdCluster, TestServer, TestServer) {
     let etcd = EtcdCluster::start(1).await;
@@ -37,7 +40,7 @@ async fn pair() -> (EtcdCluster, TestServer, TestServer) {
 }
 
 #[tokio::test]
-async fn what_one_server_is_told_reaches_nodes_on_the_other() {
+async fn requests_to_one_server_reach_nodes_on_the_other() {
     let (etcd, mut first, mut second) = pair().await;
     let node = first.node("web-1").await;
     let mut stream = open_stream(&node, "web-1").await;
@@ -98,8 +101,66 @@ async fn a_revocation_at_one_server_cuts_connections_at_the_other() {
     drop(etcd);
 }
 
+/// Someone with a stolen key renews on several connections to both servers while the
+/// certificates are revoked: nothing valid remains.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_thief_who_renews_in_a_loop_does_not_outrun_a_revocation() {
+    let (etcd, mut first, mut second) = pair().await;
+    for round in 0..6 {
+        let thief = format!("web-{round}");
+        let (certificate, key) = first.joined_since(&thief, 300 * 24).await;
+        let until = tokio_util::sync::CancellationToken::new();
+        let mut loops = tokio::task::JoinSet::new();
+        let renewals = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        for connection in 0..6 {
+            let server = if connection % 2 == 0 { &first } else { &second };
+            let client = server.client_with(&certificate, &key);
+            let (thief, until, renewals) = (thief.clone(), until.clone(), Arc::clone(&renewals));
+            loops.spawn(async move {
+                while !until.is_cancelled() {
+                    let body = RenewRequest {
+                        certificate_request: request(&thief).1,
+                    };
+                    let renewed = client
+                        .post::<_, IssuedCertificate>("/v1/certificates/renew", &body)
+                        .await;
+                    if renewed.is_ok() {
+                        renewals.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                    }
+                }
+            });
+        }
+        eventually(async || renewals.load(std::sync::atomic::Ordering::SeqCst) > 0).await;
+        let revoke = bunraku_wire::api::RevokeRequest {
+            reason: "stolen".to_owned(),
+            serial: None,
+        };
+        second
+            .operator
+            .post::<_, ()>(&format!("/v1/certificates/{thief}/revoke"), &revoke)
+            .await
+            .expect("revoked");
+        until.cancel();
+        while loops.join_next().await.is_some() {}
+        let all: Vec<CertificateEntry> = first
+            .operator
+            .get("/v1/certificates")
+            .await
+            .expect("a list");
+        let valid = all
+            .iter()
+            .filter(|entry| entry.name.as_str() == thief)
+            .filter(|entry| entry.state == CertificateState::Valid)
+            .count();
+        assert_eq!(valid, 0, "certificates of {thief} survived");
+    }
+    first.shutdown().await;
+    second.shutdown().await;
+    drop(etcd);
+}
+
 #[tokio::test]
-async fn of_two_servers_that_release_at_once_one_wins_and_nodes_of_both_are_told() {
+async fn of_two_concurrent_releases_one_wins_and_nodes_of_both_servers_are_notified() {
     let (etcd, mut first, mut second) = pair().await;
     let node = first.node("web-1").await;
     let (mut stream, target) = open_stream_with_target(&node, "web-1").await;
@@ -114,7 +175,10 @@ async fn of_two_servers_that_release_at_once_one_wins_and_nodes_of_both_are_told
     let refused = refused.into_iter().filter_map(Result::err).next();
     let refused = refused.expect("one is refused");
     assert_eq!(refused.status(), Some(409), "{refused}");
-    assert!(refused.to_string().contains("made release 1"), "{refused}");
+    assert!(
+        refused.to_string().contains("created release 1"),
+        "{refused}"
+    );
     let made = made.into_iter().flatten().next().expect("one is made");
     applied(&second, &made.release.expect("a release")).await;
     match soon(stream.next()).await {

@@ -12,7 +12,30 @@ answers = $stdout.dup
 $stdout.reopen($stderr)
 arguments = ['--confdir', "#{directory}/conf", '--vardir', "#{directory}/var", '--codedir', "#{directory}/code",
              '--environmentpath', environments, '--basemodulepath', modules, '--certname', 'puppet',
-             '--environment_timeout', 'unlimited', '--node_terminus', 'plain', '--facts_terminus', 'memory']
+             '--environment_timeout', 'unlimited', '--node_terminus', 'plain', '--facts_terminus', 'memory',
+             '--storeconfigs', '--storeconfigs_backend', 'nothing']
+# Stored configurations without those of other nodes.
+require 'puppet/indirector/code'
+exports = nil
+class Puppet::Resource::Nothing < Puppet::Indirector::Code
+  def search(_request)
+    []
+  end
+end
+
+class Puppet::Node::Facts::Nothing < Puppet::Indirector::Code
+  def find(_request); end
+
+  def save(_request); end
+end
+
+class Puppet::Resource::Catalog::Nothing < Puppet::Indirector::Code
+  def find(_request); end
+end
+Puppet::Resource::Catalog::Nothing.define_method(:save) do |request|
+  exports = request.instance.resources.select(&:exported?)
+end
+
 Puppet.settings.preferred_run_mode = :server
 Puppet.initialize_settings(arguments)
 Puppet.push_context(Puppet.base_context(Puppet.settings), 'oracle')
@@ -32,10 +55,12 @@ while (line = $stdin.gets)
       facts = Puppet::Node::Facts.new(name, request['facts'])
       Puppet::Node::Facts.indirection.save(facts)
       started = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID)
+      exports = nil
       catalog = Puppet::Resource::Catalog.indirection.find(name, environment: env)
-      text = Puppet.override(rich_data: true) { catalog.to_json }
+      text, exported = Puppet.override(rich_data: true) { [catalog.to_json, (exports || []).map(&:to_data_hash)] }
       answer['cpu'] = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID) - started
       answer['catalog'] = JSON.parse(text, max_nesting: false)
+      answer['catalog']['exports'] = exported unless exported.empty?
     end
   rescue StandardError, ScriptError => e
     answer['error'] = e.message

@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use bunraku_model::{Catalog, CodeId, FactSet, NodeName};
-use bunraku_server::backstage::{Compilation, CompileFailure, CompileRequest, Compiler};
-use bunraku_states::{Function, Input, Lookup, OtherNodes, Tree, World, WorldError, compile};
-use tokio::sync::Semaphore;
+use bunraku_server::backstage::{
+    Compilation, CompileFailure, CompileRequest, Compiler, EnvironmentSlots,
+};
+use bunraku_states::{Function, Input, Lookup, OtherNodePolicy, Tree, World, WorldError, compile};
 
 /// The number of files in each node's catalog.
 const FILES: usize = 40;
@@ -102,7 +103,7 @@ impl SiteCode {
         let input = Input {
             node: node.to_string(),
             facts: facts.as_map().clone(),
-            other_nodes: OtherNodes::Keep,
+            other_nodes: OtherNodePolicy::Keep,
             ..Input::default()
         };
         let compiled = compile(world, &input).unwrap_or_else(|error| panic!("{error}"));
@@ -139,9 +140,9 @@ impl Compiler for SiteCode {
     async fn compile(
         &self,
         request: &CompileRequest,
-        slots: &Semaphore,
+        slots: &EnvironmentSlots<'_>,
     ) -> Result<Compilation, CompileFailure> {
-        let _slot = slots.acquire().await.expect("nobody closes the slots");
+        let _slot = slots.take().await.expect("nobody closes the slots");
         let version = if request.code_id == Version::New.code_id() {
             Version::New
         } else {

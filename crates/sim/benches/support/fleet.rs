@@ -4,13 +4,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bunraku_compile::ReleaseOptions;
-use bunraku_control::{Clock, FactOptions, keys};
+use bunraku_control::{Clock, keys};
 use bunraku_model::{CatalogId, FactSet, NodeName, ServerId, default_environment};
-use bunraku_server::backstage::{Backstage, BackstageParts, CompileOptions, CompileQueue};
+use bunraku_server::backstage::{CompileQueue, RunningServices};
+use bunraku_server::{ServiceOptions, WiringParts};
 use bunraku_store::blobs::{BlobOptions, DirectoryBlobs};
 use bunraku_store::{EmbeddedOptions, EmbeddedStore, Range, SharedStore, Transaction};
-use bunraku_wire::api::{CompileReason, Deployed};
+use bunraku_wire::Authority;
+use bunraku_wire::api::{CompileReason, DeployedCode};
 use futures::StreamExt;
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -42,7 +43,7 @@ struct Remembered {
 }
 
 pub(crate) struct Fleet {
-    backstage: Backstage,
+    backstage: RunningServices,
     store: SharedStore,
     names: Vec<NodeName>,
     remembered: HashMap<NodeName, Remembered>,
@@ -59,17 +60,19 @@ impl Fleet {
         let place = directory.path().join("blobs");
         let blobs =
             DirectoryBlobs::in_directory(place, store.clone(), BlobOptions::default()).await;
-        let backstage = Backstage::start(BackstageParts {
+        let authority =
+            Authority::load_or_create(&directory.path().join("ca"), Clock::system().now());
+        let parts = WiringParts {
             store: store.clone(),
             blobs: Arc::new(blobs.expect("the blobs open")),
             clock: Clock::system(),
+            authority: Arc::new(authority.expect("an authority")),
             server: ServerId(Uuid::from_u128(1)),
-            directory: directory.path().join("code"),
-            compiler: Box::new(code.clone()),
-            facts: FactOptions::default(),
-            compiles: CompileOptions::default(),
-            releases: ReleaseOptions::default(),
-        });
+            compiler: Some(Box::new(code.clone())),
+        };
+        let options = ServiceOptions::new(directory.path());
+        let backstage = RunningServices::start(&options, parts).await;
+        let backstage = backstage.expect("the services start");
         let fleet = Self {
             names: (0..nodes).map(name).collect(),
             backstage,
@@ -98,7 +101,7 @@ impl Fleet {
 
     /// Writes the code as a deploy does.
     async fn deploy(&self, version: Version, number: u64) {
-        let deployed = Deployed {
+        let deployed = DeployedCode {
             code_id: version.code_id(),
             number,
             at: Clock::system().now(),
@@ -166,7 +169,13 @@ impl Fleet {
     async fn changed(&self) -> u64 {
         let mut changed = 0;
         for name in &self.names {
-            let known = self.backstage.board.get(name).await.expect("readable");
+            let known = self
+                .backstage
+                .services()
+                .board
+                .get(name)
+                .await
+                .expect("readable");
             let catalog = known.map(|known| known.stored.target.catalog);
             let remembered = self.remembered.get(name).map(|it| it.catalog);
             changed += u64::from(catalog.is_some() && catalog != remembered);
@@ -179,7 +188,13 @@ impl Fleet {
     pub(crate) async fn ask(&mut self) -> (u64, u64) {
         let (mut replies, mut bytes) = (0, 0);
         for name in &self.names {
-            let known = self.backstage.board.get(name).await.expect("readable");
+            let known = self
+                .backstage
+                .services()
+                .board
+                .get(name)
+                .await
+                .expect("readable");
             let known = known.expect("released before");
             let before = self.remembered.get(name);
             if before.is_some_and(|before| before.tag == known.entity_tag) {
@@ -201,7 +216,7 @@ impl Fleet {
     }
 
     async fn fetch(&self, catalog: CatalogId) -> u64 {
-        let opened = self.backstage.catalogs.open(catalog).await;
+        let opened = self.backstage.services().catalogs.open(catalog).await;
         let (_, mut text) = opened.expect("what is released is kept");
         let mut bytes = 0;
         while let Some(piece) = text.next().await {
@@ -219,12 +234,16 @@ impl Fleet {
     }
 }
 
-async fn register(backstage: &Backstage, name: NodeName) {
-    let registered = backstage.nodes.register(&name).await;
+async fn register(backstage: &RunningServices, name: NodeName) {
+    let registered = backstage.services().nodes.register(&name).await;
     registered.expect("registered");
 }
 
-async fn submit(backstage: &Backstage, name: NodeName, number: u64) {
-    let taken = backstage.facts.submit(&name, &facts(number), None).await;
+async fn submit(backstage: &RunningServices, name: NodeName, number: u64) {
+    let taken = backstage
+        .services()
+        .facts
+        .submit(&name, &facts(number), None)
+        .await;
     taken.expect("taken");
 }

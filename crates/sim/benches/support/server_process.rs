@@ -5,18 +5,11 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
 
-use bunraku_compile::ReleaseOptions;
-use bunraku_compile::catalogs::CatalogOptions;
-use bunraku_compile::code::CodeOptions;
-use bunraku_compile::compiles::CompileOptions;
 use bunraku_compile::targets::StoredTarget;
-use bunraku_control::{
-    CertificateOptions, Clock, CommandOptions, FactOptions, Nodes, ReportOptions, keys,
-};
+use bunraku_control::{Clock, Nodes, keys};
 use bunraku_model::{CatalogId, ContentId, NodeName, ReleaseNumber, default_environment};
-use bunraku_server::{AcceptOptions, RouterOptions, Server, ServerOptions, UpkeepOptions};
+use bunraku_server::{AcceptOptions, RouterOptions, Server, ServerOptions, ServiceOptions};
 use bunraku_store::blobs::{BlobOptions, DirectoryBlobs};
 use bunraku_store::{EmbeddedOptions, EmbeddedStore, SharedStore, Transaction};
 use bunraku_wire::api::{RunMode, Target};
@@ -63,26 +56,11 @@ pub(crate) async fn serve(directory: &Path) {
 
 fn options(directory: &Path) -> ServerOptions {
     ServerOptions {
-        cluster: None,
         listen: "127.0.0.1:0".parse().expect("an address"),
         name: NodeName::new("server.bench").expect("a name"),
         server_names: vec!["127.0.0.1".to_owned()],
-        data_dir: directory.to_owned(),
         health_listen: None,
-        exclusive_store: true,
-        store_kind: "embedded",
-        server_ttl: Duration::from_secs(10),
-        heartbeat: Duration::from_secs(20),
-        certificates: CertificateOptions::default(),
-        commands: CommandOptions::default(),
-        facts: FactOptions::default(),
-        catalogs: CatalogOptions::default(),
-        code: CodeOptions::default(),
-        compiles: CompileOptions::default(),
-        releases: ReleaseOptions::default(),
-        reports: ReportOptions::default(),
-        orchestration: bunraku_orchestrate::OrchestrationOptions::default(),
-        upkeep: UpkeepOptions::default(),
+        services: ServiceOptions::new(directory),
         router: RouterOptions::default(),
         accept: AcceptOptions::default(),
     }

@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bunraku_agent::{
-    NotStarted, NotTaken, PreparedRun, Recorder, ReportsTo, RunDescription, RunEnd, RunMethod,
-    RunOrder,
+    DeliveryError, PreparedRun, Recorder, ReportsTo, RunDescription, RunEnd, RunMethod, RunOrder,
+    RunStartError,
 };
 use bunraku_control::ServiceError;
 use bunraku_model::{Catalog, NodeName, NodeRunId};
+use bunraku_server::Services;
 use bunraku_wire::api::{
     EventStatus, ReportBatch, ReportEvent, ReportReceipt, ResourceEvent, RunEnding, Target,
 };
@@ -21,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Agent;
 use crate::bug::Bug;
-use crate::servers::{Answer, Services};
+use crate::servers::Answer;
 
 /// The number of requests before a run gives up.
 const TRIES: usize = 4;
@@ -29,7 +30,7 @@ const TRIES: usize = 4;
 /// Applies targets from a server, without a machine.
 pub(crate) struct SimulatedRuns(pub(crate) Agent);
 
-struct Prepared {
+struct PreparedSimulation {
     agent: Agent,
     run: NodeRunId,
     order: RunOrder,
@@ -43,14 +44,14 @@ impl RunMethod for SimulatedRuns {
         "engine"
     }
 
-    async fn prepare(&self, order: &RunOrder) -> Result<Box<dyn PreparedRun>, NotStarted> {
+    async fn prepare(&self, order: &RunOrder) -> Result<Box<dyn PreparedRun>, RunStartError> {
         let agent = &self.0;
         agent.strike.step().await;
         let mut known = None;
         for _ in 0..TRIES {
             known = known.or(agent.target().await);
         }
-        let target = known.ok_or_else(|| NotStarted::new("no server answers"))?;
+        let target = known.ok_or_else(|| RunStartError::new("no server answers"))?;
         let target = target.stored.target.clone();
         agent.strike.step().await;
         let mut catalog = None;
@@ -59,9 +60,9 @@ impl RunMethod for SimulatedRuns {
                 catalog = download(agent, &target).await;
             }
         }
-        let catalog = catalog.ok_or_else(|| NotStarted::new("the catalog cannot be fetched"))?;
+        let catalog = catalog.ok_or_else(|| RunStartError::new("the catalog cannot be fetched"))?;
         agent.strike.step().await;
-        Ok(Box::new(Prepared {
+        Ok(Box::new(PreparedSimulation {
             agent: agent.clone(),
             run: order.id,
             order: order.clone(),
@@ -84,7 +85,7 @@ async fn download(agent: &Agent, target: &Target) -> Option<Catalog> {
 }
 
 #[async_trait]
-impl PreparedRun for Prepared {
+impl PreparedRun for PreparedSimulation {
     fn describe(&self) -> RunDescription {
         RunDescription {
             environment: Some(self.target.environment.clone()),
@@ -102,38 +103,60 @@ impl PreparedRun for Prepared {
     ) -> RunEnd {
         let (agent, run) = (&self.agent, self.run);
         agent.checker.begun(&agent.node, run);
+        agent.cues.step_begins(&agent.node, &self.order.causes);
+        let mut failed = false;
         for resource in &self.catalog.resources {
             tokio::time::sleep(agent.servers.chance.up_to(Duration::from_millis(700))).await;
             agent.strike.step().await;
             let title = resource.title.clone();
             agent.checker.recorded(run, &title);
-            recorder.record(event(title, agent));
+            // One resource at most, so that a run has at most one event for the reactor.
+            let fails = agent.has_cues && !failed && agent.servers.chance.happens(5);
+            failed |= fails;
+            recorder.record(event(title, fails, agent));
         }
+        agent.maybe_fire(&self.order.causes).await;
         agent.strike.step().await;
         agent.checker.finished(&agent.node, self.target.catalog);
+        if !failed {
+            agent.cues.step_succeeds(&agent.node, &self.order.causes);
+        }
         RunEnd {
-            ending: RunEnding::Succeeded,
+            ending: if failed {
+                RunEnding::Failed
+            } else {
+                RunEnding::Succeeded
+            },
             failure: None,
             message: None,
         }
     }
 }
 
-fn event(title: String, agent: &Agent) -> ReportEvent {
+fn event(title: String, fails: bool, agent: &Agent) -> ReportEvent {
+    let status = if fails {
+        EventStatus::Failed
+    } else {
+        EventStatus::Changed
+    };
     ReportEvent::Resource(Box::new(ResourceEvent::new(
         agent.servers.clock.now(),
         "File",
         title,
-        EventStatus::Changed,
+        status,
     )))
 }
 
 /// Delivers events to a server.
-pub(crate) struct Postman(pub(crate) Agent);
+pub(crate) struct EventDelivery(pub(crate) Agent);
 
 #[async_trait]
-impl ReportsTo for Postman {
-    async fn post(&self, run: NodeRunId, batch: ReportBatch) -> Result<ReportReceipt, NotTaken> {
+impl ReportsTo for EventDelivery {
+    async fn post(
+        &self,
+        run: NodeRunId,
+        batch: ReportBatch,
+    ) -> Result<ReportReceipt, DeliveryError> {
         let agent = &self.0;
         agent.strike.step().await;
         let (node, bug) = (agent.node.clone(), agent.bug);
@@ -142,7 +165,7 @@ impl ReportsTo for Postman {
         });
         let taken = asked.await;
         agent.strike.step().await;
-        taken.unwrap_or_else(|| Err(NotTaken::Away("nobody answers".to_owned())))
+        taken.unwrap_or_else(|| Err(DeliveryError::Away("nobody answers".to_owned())))
     }
 
     fn wait(&self, back_off: BackOff, failures: u32) -> Duration {
@@ -159,14 +182,15 @@ impl ReportsTo for Postman {
 /// Accepts events as the server's route does.
 async fn take(
     services: Services,
-    answer: Answer<Result<ReportReceipt, NotTaken>>,
+    answer: Answer<Result<ReportReceipt, DeliveryError>>,
     node: NodeName,
     run: NodeRunId,
     mut batch: ReportBatch,
     bug: Option<Bug>,
 ) {
     match bug {
-        None => {}
+        // The others are elsewhere.
+        None | Some(Bug::FiringForgotten | Bug::RequestsForgotten | Bug::OrderIgnored) => {}
         // Accepts any batch as the next one.
         Some(Bug::NumbersIgnored) => {
             let shown = services.reports.show(&node, run).await;
@@ -187,10 +211,10 @@ async fn take(
                 let _ = services.reports.settle(&node, run).await;
             }
         }
-        Err(ServiceError::Gap { wanted }) => answer.give(Err(NotTaken::Gap { wanted })),
+        Err(ServiceError::Gap { wanted }) => answer.give(Err(DeliveryError::Gap { wanted })),
         Err(ServiceError::Invalid { message, .. }) => {
-            answer.give(Err(NotTaken::NotUnderstood(message)));
+            answer.give(Err(DeliveryError::NotUnderstood(message)));
         }
-        Err(error) => answer.give(Err(NotTaken::Away(error.to_string()))),
+        Err(error) => answer.give(Err(DeliveryError::Away(error.to_string()))),
     }
 }

@@ -1,9 +1,9 @@
 //! `extend`: changes a declaration from another file.
 
-use super::{ArgumentValue, Declared, High, Item, StateDeclaration};
+use super::{ArgumentValue, HighState, IdDeclaration, Item, StateDeclaration};
 use crate::problem::Problem;
 
-impl High {
+impl HighState {
     /// Applies all extensions. `strict` also requires the module, as the `_in` forms do.
     pub(super) fn apply_extends(&mut self, strict: bool, problems: &mut Vec<Problem>) {
         for extension in std::mem::take(&mut self.extends) {
@@ -44,10 +44,10 @@ impl High {
         }
     }
 
-    fn cannot_extend(&self, extension: &Declared) -> Problem {
+    fn cannot_extend(&self, extension: &IdDeclaration) -> Problem {
         let ids = self.ids.iter().map(|declared| declared.id.as_str());
         Problem::new(
-            format!("there is no state `{}` to extend", extension.id),
+            format!("no state `{}` to extend", extension.id),
             extension.spot.location(),
         )
         .hint("include the file that declares it")

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde_json::json;
 
 use super::read::{self, Part};
-use super::{Argument, ArgumentValue, Declared, Exclude, High, Item};
+use super::{Argument, ArgumentValue, Exclude, HighState, IdDeclaration, Item};
 use crate::matcher::{is_pattern, matches_glob};
 use crate::problem::Problem;
 use crate::sls::{Files, Sls, Spot, root_map};
@@ -14,20 +14,20 @@ const DEEPEST_INCLUDE: usize = 100;
 /// The first number of declarations in Salt, so that `order: 1` comes before all.
 const FIRST_ORDER: i64 = 10_000;
 
-/// Reads files into one [`High`].
+/// Reads files into one [`HighState`].
 pub(crate) struct Loader<'a> {
     files: &'a Files<'a>,
     seen: HashSet<String>,
     next_order: i64,
     names: Option<Vec<String>>,
     pub(crate) problems: Vec<Problem>,
-    pub(crate) high: High,
+    pub(crate) high: HighState,
 }
 
 /// The declarations of one file and its includes.
 #[derive(Default)]
 struct Batch {
-    declared: Vec<Declared>,
+    declared: Vec<IdDeclaration>,
 }
 
 impl<'a> Loader<'a> {
@@ -38,7 +38,7 @@ impl<'a> Loader<'a> {
             next_order: FIRST_ORDER,
             names: None,
             problems: Vec::new(),
-            high: High::default(),
+            high: HighState::default(),
         }
     }
 
@@ -76,14 +76,14 @@ impl<'a> Loader<'a> {
         }
     }
 
-    fn merge(&mut self, declared: Declared) {
+    fn merge(&mut self, declared: IdDeclaration) {
         if let Some(first) = self.high.get(&declared.id) {
             let problem = Problem::new(
                 format!("the id `{}` is declared twice", declared.id),
                 declared.spot.location(),
             )
             .also("first declared here", first.spot.location())
-            .hint("ids are unique in all files together: give one another id and a `name`");
+            .hint("ids must be unique across all files: change one of them and set its `name`");
             self.problems.push(problem);
             return;
         }
@@ -93,7 +93,7 @@ impl<'a> Loader<'a> {
     fn missing(&mut self, sls: &str, from: Option<&Spot>) {
         let names = self.names().to_vec();
         let at = from.map_or_else(|| crate::place::Location::of_file(sls), Spot::location);
-        let problem = Problem::new(format!("there is no state file `{sls}`"), at);
+        let problem = Problem::new(format!("no state file `{sls}`"), at);
         self.problems
             .push(problem.near(sls, names.iter().map(String::as_str)));
     }
@@ -111,7 +111,7 @@ impl<'a> Loader<'a> {
             Err(problem) => return self.problems.push(problem),
         };
         let mut includes = Vec::new();
-        let mut own: Vec<Declared> = Vec::new();
+        let mut own: Vec<IdDeclaration> = Vec::new();
         for (key, value) in pairs {
             match read::part(file, key, value) {
                 Ok(Part::Includes(found)) => includes = found,
@@ -147,12 +147,12 @@ impl<'a> Loader<'a> {
         file: &Sls,
         name: &str,
         spot: &Spot,
-        included: &mut Vec<Declared>,
+        included: &mut Vec<IdDeclaration>,
         depth: usize,
     ) {
         if depth > DEEPEST_INCLUDE {
             return self.problems.push(Problem::new(
-                "includes are nested too deep",
+                "includes are nested too deeply",
                 spot.location(),
             ));
         }
@@ -192,7 +192,7 @@ impl<'a> Loader<'a> {
     }
 
     /// Gives the next number to a state without `order`.
-    fn number(&mut self, declared: &mut Declared) {
+    fn number(&mut self, declared: &mut IdDeclaration) {
         for state in &mut declared.states {
             let given = state.items.iter().any(|item| {
                 matches!(item, Item::Arguments(arguments) if arguments.first().is_some_and(|first| first.name == "order"))

@@ -46,10 +46,10 @@ pub(crate) const REQUISITES_IN: [&str; 8] = [
 
 /// All declarations by id, in the order of reading.
 #[derive(Default)]
-pub(crate) struct High {
-    pub(crate) ids: Vec<Declared>,
+pub(crate) struct HighState {
+    pub(crate) ids: Vec<IdDeclaration>,
     by_id: HashMap<String, usize>,
-    extends: Vec<Declared>,
+    extends: Vec<IdDeclaration>,
     excludes: Vec<Exclude>,
     /// The files that were read, including those without declarations.
     pub(crate) files: Vec<String>,
@@ -57,7 +57,7 @@ pub(crate) struct High {
 
 /// One id with its states.
 #[derive(Clone)]
-pub(crate) struct Declared {
+pub(crate) struct IdDeclaration {
     pub(crate) id: String,
     pub(crate) sls: String,
     pub(crate) included_from: Vec<String>,
@@ -90,12 +90,12 @@ pub(crate) struct Argument {
 #[derive(Clone)]
 pub(crate) enum ArgumentValue {
     Plain(Value),
-    References(Vec<Wanted>),
+    References(Vec<RequisiteTarget>),
 }
 
 /// The target of a requisite.
 #[derive(Clone)]
-pub(crate) struct Wanted {
+pub(crate) struct RequisiteTarget {
     /// The state module, `sls`, or `id` for a bare name.
     pub(crate) module: String,
     pub(crate) name: String,
@@ -108,16 +108,16 @@ pub(crate) enum Exclude {
     Id(String),
 }
 
-impl High {
-    pub(crate) fn get(&self, id: &str) -> Option<&Declared> {
+impl HighState {
+    pub(crate) fn get(&self, id: &str) -> Option<&IdDeclaration> {
         self.by_id.get(id).map(|position| &self.ids[*position])
     }
 
-    fn get_mut(&mut self, id: &str) -> Option<&mut Declared> {
+    fn get_mut(&mut self, id: &str) -> Option<&mut IdDeclaration> {
         self.by_id.get(id).map(|position| &mut self.ids[*position])
     }
 
-    fn insert(&mut self, declared: Declared) {
+    fn insert(&mut self, declared: IdDeclaration) {
         self.by_id.insert(declared.id.clone(), self.ids.len());
         self.ids.push(declared);
     }
@@ -180,7 +180,7 @@ impl High {
                 .map(|one| one.id.clone())
                 .collect();
         }
-        let named = |declared: &&Declared| {
+        let named = |declared: &&IdDeclaration| {
             declared.state(module).is_some_and(|state| {
                 state.arguments().any(|argument| {
                     matches!(&argument.value, ArgumentValue::Plain(Value::String(text)) if text == name)
@@ -195,7 +195,7 @@ impl High {
     }
 }
 
-impl Declared {
+impl IdDeclaration {
     pub(crate) fn state(&self, module: &str) -> Option<&StateDeclaration> {
         self.states.iter().find(|state| state.module == module)
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::{
-    Argument, ArgumentValue, Declared, Exclude, High, Item, REQUISITES, REQUISITES_IN,
-    StateDeclaration, Wanted,
+    Argument, ArgumentValue, Exclude, HighState, IdDeclaration, Item, REQUISITES, REQUISITES_IN,
+    RequisiteTarget, StateDeclaration,
 };
 use crate::jinja::Text;
 use crate::problem::Problem;
@@ -16,9 +16,9 @@ use crate::yaml::{Node, Yaml};
 /// The kind of one top-level key of a file.
 pub(super) enum Part {
     Includes(Vec<(String, Spot)>),
-    Extends(Vec<Declared>),
+    Extends(Vec<IdDeclaration>),
     Excludes(Vec<Exclude>),
-    Declared(Declared),
+    Declared(IdDeclaration),
 }
 
 pub(super) fn part(file: &Sls, key: &Node, value: &Node) -> Result<Part, Problem> {
@@ -71,7 +71,7 @@ impl Reader<'_> {
                 (None, Some([(_, name)])) if name.as_text().is_some() => {
                     Ok((name.key_text(), self.spot(name)))
                 }
-                _ => Err(self.problem(item, "an include names a state file")),
+                _ => Err(self.problem(item, "an include must be the name of a state file")),
             })
             .collect()
     }
@@ -98,12 +98,16 @@ impl Reader<'_> {
         Ok(excludes)
     }
 
-    fn declared(&self, key: &Node, value: &Node) -> Result<Declared, Problem> {
+    fn declared(&self, key: &Node, value: &Node) -> Result<IdDeclaration, Problem> {
         let Some(id) = key.as_text() else {
             return Err(self
                 .problem(
                     key,
-                    format!("the id `{}` is not text but {}", key.key_text(), key.kind()),
+                    format!(
+                        "the id `{}` must be a string, not {}",
+                        key.key_text(),
+                        key.kind()
+                    ),
                 )
                 .hint("put it in quotes"));
         };
@@ -120,7 +124,7 @@ impl Reader<'_> {
                         return Err(self
                             .problem(name, message)
                             .also("the first one", known.spot.location())
-                            .hint("give one of them an id of its own, and a `name`"));
+                            .hint("give one of them its own id and a `name`"));
                     }
                     states.push(state);
                 }
@@ -128,11 +132,11 @@ impl Reader<'_> {
             _ => {
                 return Err(self.problem(
                     value,
-                    format!("the id `{id}` must hold a map, not {}", value.kind()),
+                    format!("the id `{id}` must be a map, not {}", value.kind()),
                 ));
             }
         }
-        Ok(Declared {
+        Ok(IdDeclaration {
             id: id.to_owned(),
             sls: self.sls.to_owned(),
             included_from: Vec::new(),
@@ -167,7 +171,7 @@ impl Reader<'_> {
                 return Err(self
                     .problem(
                         body,
-                        format!("`{key}` of `{id}` must hold a list, not {}", body.kind()),
+                        format!("`{key}` of `{id}` must be a list, not {}", body.kind()),
                     )
                     .hint("write each argument as an item: `- name: value`"));
             }
@@ -230,7 +234,7 @@ impl Reader<'_> {
         key: &Node,
         value: &Node,
         turned: bool,
-    ) -> Result<Vec<Wanted>, Problem> {
+    ) -> Result<Vec<RequisiteTarget>, Problem> {
         let items = match &value.value {
             Yaml::List(items) => items,
             // The `_in` forms may also be a map.
@@ -253,7 +257,7 @@ impl Reader<'_> {
         for item in items {
             match &item.value {
                 Yaml::Text(name) => {
-                    wanted.push(Wanted {
+                    wanted.push(RequisiteTarget {
                         module: "id".to_owned(),
                         name: name.clone(),
                         spot: self.spot(item),
@@ -274,13 +278,18 @@ impl Reader<'_> {
         Ok(wanted)
     }
 
-    fn pair(&self, word: &str, module: &Node, name: &Node) -> Result<Option<Wanted>, Problem> {
+    fn pair(
+        &self,
+        word: &str,
+        module: &Node,
+        name: &Node,
+    ) -> Result<Option<RequisiteTarget>, Problem> {
         let module_name = module.key_text();
         if let Some((first, _)) = module_name.split_once('.') {
             return Err(self
                 .problem(
                     module,
-                    format!("`{word}` names a module, and `{module_name}` has a dot"),
+                    format!("`{word}` needs the name of a module, and `{module_name}` has a dot"),
                 )
                 .hint(format!("did you mean `{first}`?")));
         }
@@ -289,12 +298,12 @@ impl Reader<'_> {
         }
         let Some(text) = name.as_text() else {
             let message = format!(
-                "`{word}: {module_name}` must name a state as text, not {}",
+                "`{word}: {module_name}` must be the name of a state, not {}",
                 name.kind()
             );
             return Err(self.problem(name, message).hint("put it in quotes"));
         };
-        Ok(Some(Wanted {
+        Ok(Some(RequisiteTarget {
             module: module_name,
             name: text.to_owned(),
             spot: self.spot(name),
@@ -303,7 +312,7 @@ impl Reader<'_> {
 }
 
 /// Checks that each state has exactly one function.
-pub(super) fn verify(high: &High, problems: &mut Vec<Problem>) {
+pub(super) fn verify(high: &HighState, problems: &mut Vec<Problem>) {
     for declared in &high.ids {
         for state in &declared.states {
             let functions: Vec<(&String, &Spot)> = (state.items.iter())
@@ -315,7 +324,7 @@ pub(super) fn verify(high: &High, problems: &mut Vec<Problem>) {
             let place = || state.spot.location();
             for (name, spot) in &functions {
                 if name.trim().contains(' ') {
-                    let message = format!("`{name}` stands where a function is expected");
+                    let message = format!("expected a function, found `{name}`");
                     problems.push(Problem::new(message, spot.location()).hint("is a `:` missing?"));
                 }
             }
@@ -323,7 +332,7 @@ pub(super) fn verify(high: &High, problems: &mut Vec<Problem>) {
                 [_] => {}
                 [] => {
                     let message =
-                        format!("`{}` of `{}` names no function", state.module, declared.id);
+                        format!("`{}` of `{}` has no function", state.module, declared.id);
                     let hint = format!(
                         "write `{}.FUNCTION`, or `- FUNCTION` below it",
                         state.module
@@ -333,7 +342,7 @@ pub(super) fn verify(high: &High, problems: &mut Vec<Problem>) {
                 many => {
                     let names: Vec<&str> = many.iter().map(|(name, _)| name.as_str()).collect();
                     let message = format!(
-                        "`{}` of `{}` names {} functions: {}",
+                        "`{}` of `{}` has {} functions: {}",
                         state.module,
                         declared.id,
                         many.len(),

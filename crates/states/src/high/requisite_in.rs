@@ -1,7 +1,8 @@
 //! Reverses `require_in`, `watch_in` and similar forms; handles `use` and `use_in`.
 
 use super::{
-    Argument, ArgumentValue, Declared, High, Item, REQUISITES_IN, StateDeclaration, Wanted, read,
+    Argument, ArgumentValue, HighState, IdDeclaration, Item, REQUISITES_IN, RequisiteTarget,
+    StateDeclaration, read,
 };
 use crate::problem::Problem;
 
@@ -24,11 +25,11 @@ const NOT_BORROWED: [&str; 15] = [
     "onchanges",
 ];
 
-impl High {
+impl HighState {
     /// Reverses the forms. After this, no state has a relevant `_in` form (except `listen_in`) or
     /// `use`.
     pub(super) fn turn_around(&mut self, problems: &mut Vec<Problem>, notes: &mut Vec<Problem>) {
-        let mut extends: Vec<Declared> = Vec::new();
+        let mut extends: Vec<IdDeclaration> = Vec::new();
         for declared in &self.ids {
             for state in &declared.states {
                 for argument in state.arguments() {
@@ -47,11 +48,11 @@ impl High {
 
     fn one(
         &self,
-        declared: &Declared,
+        declared: &IdDeclaration,
         state: &StateDeclaration,
         argument: &Argument,
-        wanted: &Wanted,
-        extends: &mut Vec<Declared>,
+        wanted: &RequisiteTarget,
+        extends: &mut Vec<IdDeclaration>,
         notes: &mut Vec<Problem>,
     ) {
         let word = argument.name.as_str();
@@ -61,7 +62,7 @@ impl High {
         let Some(targets) = self.targets(wanted) else {
             // Salt silently ignores these.
             let message = format!(
-                "`{word}` names `{}`, which is not there: it has no effect",
+                "`{word}` refers to `{}`, which does not exist; it has no effect",
                 wanted.name
             );
             let ids = self.ids.iter().map(|declared| declared.id.as_str());
@@ -103,7 +104,7 @@ impl High {
                 }
                 _ => {
                     let requisite = word.trim_end_matches("_in");
-                    let reference = Wanted {
+                    let reference = RequisiteTarget {
                         module: state.module.clone(),
                         name: declared.id.clone(),
                         spot: argument.spot.clone(),
@@ -127,7 +128,7 @@ impl High {
     }
 
     /// Returns the ids and modules that the requisite refers to.
-    fn targets(&self, wanted: &Wanted) -> Option<Vec<(String, String)>> {
+    fn targets(&self, wanted: &RequisiteTarget) -> Option<Vec<(String, String)>> {
         match wanted.module.as_str() {
             "sls" => {
                 let of_file = self.ids.iter().filter(|one| one.sls == wanted.name);
@@ -181,14 +182,14 @@ fn borrowed(from: &StateDeclaration, to: &StateDeclaration) -> Vec<Item> {
 }
 
 fn add(
-    extends: &mut Vec<Declared>,
-    by: &Declared,
+    extends: &mut Vec<IdDeclaration>,
+    by: &IdDeclaration,
     id: &str,
     module: &str,
     state: &StateDeclaration,
     items: Vec<Item>,
 ) {
-    extends.push(Declared {
+    extends.push(IdDeclaration {
         id: id.to_owned(),
         sls: by.sls.clone(),
         included_from: Vec::new(),

@@ -21,7 +21,7 @@ pub(super) fn add(environment: &mut Environment<'_>) {
         let bytes = STANDARD
             .decode(text.trim())
             .map_err(|error| invalid(error.to_string()))?;
-        String::from_utf8(bytes).map_err(|_| invalid("what is encoded is not text"))
+        String::from_utf8(bytes).map_err(|_| invalid("the decoded value is not valid UTF-8"))
     });
     environment.add_filter("uuid", |text: &str| uuid(text));
 }

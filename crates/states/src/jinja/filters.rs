@@ -39,7 +39,7 @@ fn data(environment: &mut Environment<'_>) {
     environment.add_filter("yaml_encode", |value: &Value| match value.kind() {
         ValueKind::String => Ok(emit::double_quoted(value.as_str().unwrap_or_default())),
         ValueKind::Seq | ValueKind::Map | ValueKind::Iterable => {
-            Err(invalid("yaml_encode takes a scalar"))
+            Err(invalid("yaml_encode needs a scalar"))
         }
         _ => Ok(emit::flow(&to_json(value))),
     });
@@ -114,7 +114,7 @@ fn within_limits(value: Value) -> Result<Value, Error> {
     if length.is_some_and(|length| length > super::LONGEST_VALUE) {
         return Err(Error::new(
             ErrorKind::OutOfFuel,
-            "the template makes a value that is too long",
+            "the template creates a value that is too long",
         ));
     }
     within_depth(value)
@@ -166,7 +166,7 @@ pub(super) fn load_yaml(text: &str) -> Result<Value, Error> {
         .map(|node| from_json(&node.to_json()))
         .map_err(|error| {
             invalid(format!(
-                "the YAML is not right at its line {}: {}",
+                "invalid YAML at line {}: {}",
                 error.line, error.message
             ))
         })
@@ -176,7 +176,7 @@ pub(super) fn load_json(text: &str) -> Result<Value, Error> {
     let text = super::marks::without(text);
     let json = serde_json::from_str(text.trim());
     json.map(|json| from_json(&json))
-        .map_err(|error| invalid(format!("the JSON is not right: {error}")))
+        .map_err(|error| invalid(format!("invalid JSON: {error}")))
 }
 
 fn set_at(value: &Value, path: &str, new: &Value) -> Result<Value, Error> {
@@ -423,7 +423,7 @@ fn distinct(items: impl Iterator<Item = Value>) -> Vec<Value> {
 
 fn flatten(list: &Value, flat: &mut Vec<Value>, depth: usize) -> Result<(), Error> {
     if depth > 64 {
-        return Err(invalid("nested too deep"));
+        return Err(invalid("nested too deeply"));
     }
     for item in list.try_iter()? {
         if is_list(&item) {
@@ -481,7 +481,7 @@ fn compiled(pattern: &str, options: &Kwargs) -> Result<Regex, Error> {
         .multi_line(multiline.unwrap_or(false))
         .size_limit(1 << 20)
         .build()
-        .map_err(|error| invalid(format!("the pattern cannot be used: {error}")))
+        .map_err(|error| invalid(format!("invalid pattern: {error}")))
 }
 
 fn groups(captures: regex::Captures<'_>) -> Value {

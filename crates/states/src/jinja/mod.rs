@@ -20,9 +20,9 @@ use serde_json::{Map, Value as Json};
 
 pub(crate) use functions::Scope;
 use marks::Origin;
-use rewrite::{Rewritten, rewrite};
+use rewrite::{RewrittenTemplate, rewrite};
 
-use crate::place::{Location, Rendered};
+use crate::place::{Location, RenderedLine};
 use crate::problem::Problem;
 use crate::world::{Tree, World};
 
@@ -52,7 +52,7 @@ struct File {
     name: String,
     source: String,
     lines: Lines,
-    rewritten: Rewritten,
+    rewritten: RewrittenTemplate,
 }
 
 /// The start of each line of a text, so that any line is found immediately.
@@ -101,7 +101,7 @@ impl Renderer {
             if before + length > MOST_OUTPUT {
                 return Err(Error::new(
                     ErrorKind::OutOfFuel,
-                    "the template puts out too much",
+                    "the output of the template is too large",
                 ));
             }
             python::format(out, state, value)
@@ -196,9 +196,7 @@ impl Renderer {
             .unwrap_or(&error);
         let last = chain.last().unwrap_or(&error);
         let message = match (last.kind(), last.detail()) {
-            (ErrorKind::OutOfFuel, None) => {
-                "the template does not come to an end within its limit of steps".to_owned()
-            }
+            (ErrorKind::OutOfFuel, None) => "the template exceeds its limit of steps".to_owned(),
             (kind, Some(detail)) => format!("{kind}: {detail}"),
             (kind, None) => kind.to_string(),
         };
@@ -207,7 +205,7 @@ impl Renderer {
             let at = self.location(path, outer);
             if at.line > 0 && at != problem.at && problem.also.iter().all(|(_, known)| *known != at)
             {
-                problem = problem.also("while this was rendered", at);
+                problem = problem.also("while rendering this", at);
             }
         }
         problem
@@ -277,7 +275,7 @@ impl Text {
             file: file.name.clone(),
             line: origin.line,
             column: first,
-            rendered: Some(Box::new(Rendered {
+            rendered: Some(Box::new(RenderedLine {
                 line,
                 text: shortened(rendered),
             })),

@@ -363,7 +363,7 @@ impl Object for List {
                 if items.len() + more.len() > MOST_ITEMS {
                     return Err(Error::new(
                         ErrorKind::OutOfFuel,
-                        "the template makes a list that is too long",
+                        "the template creates a list that is too long",
                     ));
                 }
                 items.extend(more);
@@ -534,7 +534,7 @@ impl Object for Dict {
                 let removed = lock(&self.entries).remove(key);
                 removed
                     .or(default)
-                    .ok_or_else(|| invalid(format!("there is no key {key}")))
+                    .ok_or_else(|| invalid(format!("no key {key}")))
             }
             "clear" => {
                 *lock(&self.entries) = Entries::default();

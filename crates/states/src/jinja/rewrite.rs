@@ -8,7 +8,7 @@
 //!   position in the rendered text leads back here.
 //!
 //! Lines are never added or removed, so line numbers of errors stay correct.
-//! [`Rewritten::original`] maps columns back.
+//! [`RewrittenTemplate::original`] maps columns back.
 
 use std::fmt::Write as _;
 
@@ -19,13 +19,13 @@ pub(crate) const MARK_END: char = '\u{FDD1}';
 
 /// A rewritten template.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Rewritten {
+pub(crate) struct RewrittenTemplate {
     pub(crate) text: String,
     /// The starts of copied parts, in the new and the old text.
     parts: Vec<(usize, usize)>,
 }
 
-impl Rewritten {
+impl RewrittenTemplate {
     /// Maps a position in this text to the original text.
     pub(crate) fn original(&self, at: usize) -> usize {
         match self.parts.partition_point(|(new, _)| *new <= at) {
@@ -40,7 +40,7 @@ impl Rewritten {
 }
 
 /// Rewrites a template. `preamble` is inserted at the start of the first line.
-pub(crate) fn rewrite(source: &str, preamble: &str, marks: Option<usize>) -> Rewritten {
+pub(crate) fn rewrite(source: &str, preamble: &str, marks: Option<usize>) -> RewrittenTemplate {
     let marks = marks.filter(|_| !source.contains([MARK_BEGIN, MARK_END]));
     let mut rewriter = Rewriter {
         source,
@@ -49,7 +49,7 @@ pub(crate) fn rewrite(source: &str, preamble: &str, marks: Option<usize>) -> Rew
         line_has_text: false,
         marks,
         captures: Vec::new(),
-        out: Rewritten::default(),
+        out: RewrittenTemplate::default(),
     };
     rewriter.out.text.push_str(preamble);
     rewriter.out.parts.push((preamble.len(), 0));
@@ -66,7 +66,7 @@ struct Rewriter<'a> {
     marks: Option<usize>,
     /// The open blocks whose text does not go directly to the output.
     captures: Vec<&'static str>,
-    out: Rewritten,
+    out: RewrittenTemplate,
 }
 
 impl Rewriter<'_> {

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::high::{ArgumentValue, High, StateDeclaration, Wanted};
+use crate::high::{ArgumentValue, HighState, RequisiteTarget, StateDeclaration};
 use crate::sls::Spot;
 
 /// One state.
@@ -14,8 +14,10 @@ pub(crate) struct Chunk {
     pub(crate) sls: String,
     pub(crate) included_from: Vec<String>,
     pub(crate) arguments: Map<String, Value>,
-    pub(crate) requisites: Vec<(String, Vec<Wanted>)>,
+    pub(crate) requisites: Vec<(String, Vec<RequisiteTarget>)>,
     pub(crate) order: Value,
+    /// Set if the state is for other nodes: true, or tags.
+    pub(crate) export: Value,
     /// The position in `names`, from 1; 0 without `names`.
     pub(crate) name_order: usize,
     pub(crate) spot: Spot,
@@ -28,7 +30,7 @@ impl Chunk {
 }
 
 /// Returns all states in order of declaration.
-pub(crate) fn chunks(high: &High) -> Vec<Chunk> {
+pub(crate) fn chunks(high: &HighState) -> Vec<Chunk> {
     let mut chunks = Vec::new();
     for declared in &high.ids {
         for state in &declared.states {
@@ -100,6 +102,7 @@ fn one(state: &StateDeclaration, id: &str, sls: &str, included_from: &[String]) 
         arguments: Map::new(),
         requisites: Vec::new(),
         order: Value::Null,
+        export: Value::Null,
         name_order: 0,
         spot: state.spot.clone(),
     };
@@ -110,6 +113,7 @@ fn one(state: &StateDeclaration, id: &str, sls: &str, included_from: &[String]) 
             (ArgumentValue::Plain(Value::String(name)), "name") => chunk.name = name.clone(),
             (_, "name") => chunk.name = id.to_owned(),
             (ArgumentValue::Plain(order), "order") => chunk.order = order.clone(),
+            (ArgumentValue::Plain(export), "export") => chunk.export = export.clone(),
             (ArgumentValue::Plain(value), name) => {
                 chunk.arguments.insert(name.to_owned(), value.clone());
             }
@@ -134,6 +138,7 @@ fn named(base: &Chunk, entry: &Value, name_order: usize) -> Chunk {
         arguments: base.arguments.clone(),
         requisites: base.requisites.clone(),
         order: base.order.clone(),
+        export: base.export.clone(),
         name_order,
         spot: base.spot.clone(),
     };
@@ -147,10 +152,12 @@ fn named(base: &Chunk, entry: &Value, name_order: usize) -> Chunk {
                     .flatten()
                     .filter_map(Value::as_object);
                 for (key, value) in maps.flatten() {
-                    if key == "order" {
-                        chunk.order = value.clone();
-                    } else {
-                        chunk.arguments.insert(key.clone(), value.clone());
+                    match key.as_str() {
+                        "order" => chunk.order = value.clone(),
+                        "export" => chunk.export = value.clone(),
+                        _ => {
+                            chunk.arguments.insert(key.clone(), value.clone());
+                        }
                     }
                 }
             }

@@ -3,15 +3,15 @@
 
 use std::collections::HashMap;
 
-use super::Kind;
+use super::OrderKind;
 
 /// The nodes are the states, then one more for each state that a `prereq` checks: the check itself,
 /// which comes before the run.
 #[derive(Default)]
 pub(super) struct Graph {
-    pub(super) outgoing: Vec<Vec<(u32, Kind)>>,
+    pub(super) outgoing: Vec<Vec<(u32, OrderKind)>>,
     pub(super) waits_for: Vec<u32>,
-    known: HashMap<(u32, u32), Vec<Kind>>,
+    known: HashMap<(u32, u32), Vec<OrderKind>>,
     /// The check of each state that has one.
     pub(super) looks: HashMap<u32, u32>,
     /// The state of each node.
@@ -30,7 +30,7 @@ impl Graph {
     }
 
     /// Adds an edge: `to` waits for `from`.
-    pub(super) fn edge(&mut self, from: u32, to: u32, kind: Kind) {
+    pub(super) fn edge(&mut self, from: u32, to: u32, kind: OrderKind) {
         let kinds = self.known.entry((from, to)).or_default();
         if kinds.contains(&kind) {
             return;

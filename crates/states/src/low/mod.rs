@@ -8,7 +8,7 @@ mod resolve;
 use serde_json::{Map, Value};
 
 pub(crate) use chunk::{Chunk, chunks};
-pub(crate) use resolve::{Kind, Resolved, resolve};
+pub(crate) use resolve::{OrderKind, ResolvedStates, resolve};
 
 use crate::place::Location;
 

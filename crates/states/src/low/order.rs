@@ -7,27 +7,27 @@ use std::collections::BinaryHeap;
 use serde_json::Value;
 
 use super::graph::Graph;
-use super::{Chunk, Kind};
+use super::{Chunk, OrderKind};
 use crate::problem::Problem;
 
 /// Salt's sort key: the effective order, the own order, the label.
 #[derive(PartialEq)]
-struct Rank {
+struct SortKey {
     effective: f64,
     own: f64,
     label: String,
     tag: String,
 }
 
-impl Eq for Rank {}
+impl Eq for SortKey {}
 
-impl PartialOrd for Rank {
+impl PartialOrd for SortKey {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Rank {
+impl Ord for SortKey {
     fn cmp(&self, other: &Self) -> Ordering {
         self.effective
             .total_cmp(&other.effective)
@@ -104,7 +104,7 @@ impl<'a> Ranking<'a> {
         }
     }
 
-    fn rank(&mut self, node: u32) -> Rank {
+    fn rank(&mut self, node: u32) -> SortKey {
         let state = self.graph.state_of[node as usize] as usize;
         let chunk = &self.chunks[state];
         let own = match self.orders[state] {
@@ -119,7 +119,7 @@ impl<'a> Ranking<'a> {
             }
         };
         let mut earliest = f64::INFINITY;
-        let mut weight = None::<Kind>;
+        let mut weight = None::<OrderKind>;
         for (target, kind) in &self.graph.outgoing[node as usize] {
             if weight.is_none_or(|weight| weight <= *kind) {
                 weight = Some(*kind);
@@ -128,7 +128,7 @@ impl<'a> Ranking<'a> {
                 earliest = earliest.min(order);
             }
         }
-        Rank {
+        SortKey {
             effective: own.min(earliest),
             own,
             label: format!("{}{}{}", chunk.module, chunk.name, chunk.function),
@@ -142,7 +142,7 @@ impl<'a> Ranking<'a> {
 
 /// Returns one cycle among the nodes that still wait, with every location on it.
 fn cycle(chunks: &[Chunk], graph: &Graph, waiting: &[u32]) -> Problem {
-    let mut before: Vec<Option<(u32, Kind)>> = vec![None; waiting.len()];
+    let mut before: Vec<Option<(u32, OrderKind)>> = vec![None; waiting.len()];
     for (from, edges) in graph.outgoing.iter().enumerate() {
         for (to, kind) in edges {
             if waiting[from] > 0 && waiting[*to as usize] > 0 {
@@ -153,7 +153,7 @@ fn cycle(chunks: &[Chunk], graph: &Graph, waiting: &[u32]) -> Problem {
     let start = (0..waiting.len())
         .find(|node| waiting[*node] > 0 && before[*node].is_some())
         .unwrap_or(0);
-    let mut path: Vec<(u32, Kind)> = Vec::new();
+    let mut path: Vec<(u32, OrderKind)> = Vec::new();
     let mut position = vec![usize::MAX; waiting.len()];
     let mut node = start as u32;
     while position[node as usize] == usize::MAX {
@@ -176,10 +176,7 @@ fn cycle(chunks: &[Chunk], graph: &Graph, waiting: &[u32]) -> Problem {
     };
     let first = round.first().map_or(node, |(node, _)| *node);
     let mut problem = Problem::new(
-        format!(
-            "these states wait for each other, beginning with {}",
-            shown(first)
-        ),
+        format!("dependency cycle of states, starting with {}", shown(first)),
         at(first),
     );
     for (index, (waiter, kind)) in round.iter().enumerate() {
@@ -199,13 +196,15 @@ fn kind_word(
     graph: &Graph,
     waiter: u32,
     target: u32,
-    kind: Kind,
+    kind: OrderKind,
 ) -> &'static str {
     let chunk = &chunks[graph.state_of[waiter as usize] as usize];
     let _ = target;
     let own = chunk.requisites.iter().any(|(word, _)| word == kind.word());
     match (kind, own) {
-        (Kind::Require, false) if !chunk.requisites.iter().any(|(word, _)| word == "require") => {
+        (OrderKind::Require, false)
+            if !chunk.requisites.iter().any(|(word, _)| word == "require") =>
+        {
             "prereq or an output"
         }
         _ => kind.word(),

@@ -8,13 +8,13 @@ use serde_json::Value;
 use super::Chunk;
 use super::graph::Graph;
 use super::order;
-use crate::high::Wanted;
+use crate::high::RequisiteTarget;
 use crate::matcher::is_pattern;
 use crate::problem::Problem;
 
 /// Salt's requisites that order states. A larger weight counts more.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum OrderKind {
     OnFail,
     OnFailAny,
     OnFailAll,
@@ -28,20 +28,20 @@ pub(crate) enum Kind {
 }
 
 /// All kinds, in the order in which Salt reads them.
-const KINDS: [Kind; 10] = [
-    Kind::Require,
-    Kind::RequireAny,
-    Kind::Watch,
-    Kind::WatchAny,
-    Kind::Prereq,
-    Kind::OnFail,
-    Kind::OnFailAny,
-    Kind::OnFailAll,
-    Kind::OnChanges,
-    Kind::OnChangesAny,
+const KINDS: [OrderKind; 10] = [
+    OrderKind::Require,
+    OrderKind::RequireAny,
+    OrderKind::Watch,
+    OrderKind::WatchAny,
+    OrderKind::Prereq,
+    OrderKind::OnFail,
+    OrderKind::OnFailAny,
+    OrderKind::OnFailAll,
+    OrderKind::OnChanges,
+    OrderKind::OnChangesAny,
 ];
 
-impl Kind {
+impl OrderKind {
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::OnFail => "onfail",
@@ -59,9 +59,9 @@ impl Kind {
 }
 
 /// The states with their requisites, by number.
-pub(crate) struct Resolved {
+pub(crate) struct ResolvedStates {
     /// The requisites of each state.
-    pub(crate) requisites: Vec<Vec<(Kind, Vec<u32>)>>,
+    pub(crate) requisites: Vec<Vec<(OrderKind, Vec<u32>)>>,
     /// The states that each state listens to.
     pub(crate) listens: Vec<Vec<u32>>,
     /// The numbers in the order of the run.
@@ -69,10 +69,10 @@ pub(crate) struct Resolved {
 }
 
 /// Resolves every target and computes the order.
-pub(crate) fn resolve(chunks: &[Chunk]) -> Result<Resolved, Vec<Problem>> {
+pub(crate) fn resolve(chunks: &[Chunk]) -> Result<ResolvedStates, Vec<Problem>> {
     let index = Index::new(chunks);
     let mut problems = Vec::new();
-    let mut requisites: Vec<Vec<(Kind, Vec<u32>)>> = Vec::with_capacity(chunks.len());
+    let mut requisites: Vec<Vec<(OrderKind, Vec<u32>)>> = Vec::with_capacity(chunks.len());
     for chunk in chunks {
         let mut own = Vec::new();
         for kind in KINDS {
@@ -104,7 +104,7 @@ pub(crate) fn resolve(chunks: &[Chunk]) -> Result<Resolved, Vec<Problem>> {
     }
     let graph = graph(chunks, &requisites);
     let order = order::order(chunks, &graph).map_err(|problem| vec![*problem])?;
-    Ok(Resolved {
+    Ok(ResolvedStates {
         requisites,
         listens,
         order,
@@ -170,7 +170,7 @@ impl<'a> Index<'a> {
         Self { by_name, by_sls }
     }
 
-    fn find(&self, wanted: &Wanted) -> Option<Vec<u32>> {
+    fn find(&self, wanted: &RequisiteTarget) -> Option<Vec<u32>> {
         let pattern = is_pattern(&wanted.name);
         let glob = Glob::with_sets(&wanted.name);
         let sorted = |found: &mut Vec<u32>| {
@@ -206,14 +206,14 @@ impl<'a> Index<'a> {
         (!found.is_empty()).then_some(found)
     }
 
-    fn missing(&self, chunks: &[Chunk], word: &str, wanted: &Wanted) -> Problem {
+    fn missing(&self, chunks: &[Chunk], word: &str, wanted: &RequisiteTarget) -> Problem {
         let what = if wanted.module == "id" {
             format!("`{}`", wanted.name)
         } else {
             format!("`{}: {}`", wanted.module, wanted.name)
         };
         let problem = Problem::new(
-            format!("`{word}` names {what}, which does not exist"),
+            format!("`{word}` refers to {what}, which does not exist"),
             wanted.spot.location(),
         );
         // The right name with another module is the most likely mistake.
@@ -238,23 +238,23 @@ impl<'a> Index<'a> {
     }
 }
 
-fn graph(chunks: &[Chunk], requisites: &[Vec<(Kind, Vec<u32>)>]) -> Graph {
+fn graph(chunks: &[Chunk], requisites: &[Vec<(OrderKind, Vec<u32>)>]) -> Graph {
     let mut graph = Graph::new(chunks.len());
     let looked_at: HashSet<u32> = (requisites.iter().flatten())
-        .filter(|(kind, _)| *kind == Kind::Prereq)
+        .filter(|(kind, _)| *kind == OrderKind::Prereq)
         .flat_map(|(_, targets)| targets.iter().copied())
         .collect();
     for (number, own) in requisites.iter().enumerate() {
         let number = number as u32;
         for (kind, targets) in own {
             for target in targets {
-                if *kind == Kind::Prereq {
+                if *kind == OrderKind::Prereq {
                     let look = graph.look(*target);
-                    graph.edge(look, number, Kind::Prereq);
-                    graph.edge(number, *target, Kind::Require);
+                    graph.edge(look, number, OrderKind::Prereq);
+                    graph.edge(number, *target, OrderKind::Require);
                     if looked_at.contains(&number) {
                         let own_look = graph.look(number);
-                        graph.edge(look, own_look, Kind::Prereq);
+                        graph.edge(look, own_look, OrderKind::Prereq);
                     }
                     continue;
                 }
@@ -291,7 +291,7 @@ fn outputs(chunks: &[Chunk], graph: &mut Graph) {
             if let Some(source) = registers.get(name.as_str())
                 && *source != number as u32
             {
-                graph.edge(*source, number as u32, Kind::Require);
+                graph.edge(*source, number as u32, OrderKind::Require);
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Said, Writer};
+use super::{TypedParameters, Writer};
 use crate::low::Chunk;
 use crate::place::Location;
 use crate::problem::Problem;
@@ -93,7 +93,7 @@ impl Writer<'_> {
         full: &str,
         function: &Function,
         notes: &mut Vec<Problem>,
-    ) -> Result<Said, Problem> {
+    ) -> Result<TypedParameters, Problem> {
         let mut given = chunk.arguments.clone();
         if full == "file.managed" {
             self.contents(chunk, &mut given)?;
@@ -127,7 +127,7 @@ impl Writer<'_> {
                 chunk.spot.location(),
             ));
         }
-        Ok(Said {
+        Ok(TypedParameters {
             type_name: function.type_name.clone(),
             parameters,
             sensitive,
@@ -159,7 +159,9 @@ impl Writer<'_> {
             if let Some(path) = given.remove(argument) {
                 let path = path.as_str().unwrap_or_default().to_owned();
                 let found = look(data, &path).ok_or_else(|| {
-                    refuse(format!("`{argument}` names `{path}`, which is not there"))
+                    refuse(format!(
+                        "`{argument}` refers to `{path}`, which does not exist"
+                    ))
                 })?;
                 given.insert("contents".to_owned(), found.clone());
             }

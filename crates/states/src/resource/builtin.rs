@@ -2,13 +2,13 @@
 
 use serde_json::{Map, Value, json};
 
-use super::Said;
+use super::TypedParameters;
 use super::arguments::EVERYWHERE;
 use crate::jinja::Scope;
 use crate::low::Chunk;
 
 /// Translates a `test` state. Returns nothing for all other modules.
-pub(super) fn say(chunk: &Chunk, full: &str, scope: &Scope) -> Option<Said> {
+pub(super) fn say(chunk: &Chunk, full: &str, scope: &Scope) -> Option<TypedParameters> {
     let comment = chunk.arguments.get("comment").cloned();
     let told = |changes: bool, result: bool| {
         let mut parameters = common(chunk);
@@ -17,7 +17,7 @@ pub(super) fn say(chunk: &Chunk, full: &str, scope: &Scope) -> Option<Said> {
         if let Some(comment) = &comment {
             parameters.insert("comment".to_owned(), json!(text(comment)));
         }
-        Some(Said {
+        Some(TypedParameters {
             type_name: "test".to_owned(),
             parameters,
             sensitive: Vec::new(),
@@ -44,7 +44,7 @@ pub(super) fn say(chunk: &Chunk, full: &str, scope: &Scope) -> Option<Said> {
                 }),
                 _ => Some(with_common(
                     chunk,
-                    Said::failure(
+                    TypedParameters::failure(
                         "`changes` and `result` must be true or false; `Random` is not supported",
                     ),
                 )),
@@ -55,13 +55,16 @@ pub(super) fn say(chunk: &Chunk, full: &str, scope: &Scope) -> Option<Said> {
                 Some(message) => {
                     let mut parameters = common(chunk);
                     parameters.insert("message".to_owned(), json!(text(message)));
-                    Said {
+                    TypedParameters {
                         type_name: "notify".to_owned(),
                         parameters,
                         sensitive: Vec::new(),
                     }
                 }
-                None => with_common(chunk, Said::failure("Missing required argument text.")),
+                None => with_common(
+                    chunk,
+                    TypedParameters::failure("Missing required argument text."),
+                ),
             },
         ),
         "test.check_pillar" => Some(with_common(chunk, check_pillar(chunk, scope))),
@@ -69,7 +72,7 @@ pub(super) fn say(chunk: &Chunk, full: &str, scope: &Scope) -> Option<Said> {
     }
 }
 
-fn with_common(chunk: &Chunk, mut said: Said) -> Said {
+fn with_common(chunk: &Chunk, mut said: TypedParameters) -> TypedParameters {
     said.parameters.extend(common(chunk));
     said
 }
@@ -97,7 +100,7 @@ fn text(value: &Value) -> String {
 type Check = (&'static str, &'static str, fn(&Value) -> bool);
 
 /// Checks that keys of the data exist and have the right type.
-fn check_pillar(chunk: &Chunk, scope: &Scope) -> Said {
+fn check_pillar(chunk: &Chunk, scope: &Scope) -> TypedParameters {
     let kinds: [Check; 6] = [
         ("present", "there", |_| true),
         ("boolean", "<class 'bool'>", Value::is_boolean),
@@ -131,10 +134,10 @@ fn check_pillar(chunk: &Chunk, scope: &Scope) -> Said {
         }
     }
     if !asked {
-        return Said::failure("Missing required argument text.");
+        return TypedParameters::failure("Missing required argument text.");
     }
     let parameters = json!({"result": comment.is_empty(), "comment": comment.trim_end()});
-    Said {
+    TypedParameters {
         type_name: "test".to_owned(),
         parameters: parameters.as_object().cloned().unwrap_or_default(),
         sensitive: Vec::new(),

@@ -2,6 +2,7 @@
 
 mod arguments;
 mod builtin;
+mod exports;
 mod outputs;
 
 use std::collections::HashMap;
@@ -12,13 +13,13 @@ use bunraku_model::catalog::{
 use serde_json::{Map, Value, json};
 
 use crate::jinja::{Renderer, Scope};
-use crate::low::{Chunk, Kind, Resolved};
+use crate::low::{Chunk, OrderKind, ResolvedStates};
 use crate::problem::Problem;
 use crate::world::{Lookup, World};
 
 /// The treatment of states that read outputs of other nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum OtherNodes {
+pub enum OtherNodePolicy {
     /// There is no run over several nodes: such a state fails and reports this.
     #[default]
     Fail,
@@ -32,18 +33,26 @@ pub(crate) struct Writer<'a> {
     pub(crate) renderer: &'a Renderer,
     pub(crate) scope: &'a Scope,
     pub(crate) chunks: &'a [Chunk],
-    pub(crate) resolved: &'a Resolved,
-    pub(crate) other_nodes: OtherNodes,
+    pub(crate) resolved: &'a ResolvedStates,
+    pub(crate) other_nodes: OtherNodePolicy,
+}
+
+/// The resources of a node, in the order of the run.
+#[derive(Default)]
+pub(crate) struct WrittenResources {
+    pub(crate) applied: Vec<Resource>,
+    /// Resources for other nodes.
+    pub(crate) exported: Vec<Resource>,
 }
 
 /// A type and its parameters.
-struct Said {
+struct TypedParameters {
     type_name: String,
     parameters: Map<String, Value>,
     sensitive: Vec<String>,
 }
 
-impl Said {
+impl TypedParameters {
     /// Creates a state that fails when its turn comes. Salt also detects these at run time, and
     /// continues with the others.
     fn failure(comment: impl Into<String>) -> Self {
@@ -60,8 +69,9 @@ impl Writer<'_> {
     pub(crate) fn resources(
         &self,
         notes: &mut Vec<Problem>,
-    ) -> Result<Vec<Resource>, Vec<Problem>> {
+    ) -> Result<WrittenResources, Vec<Problem>> {
         let mut problems = Vec::new();
+        let exported = self.exported(&mut problems);
         let mut said = Vec::with_capacity(self.chunks.len());
         let registered = self.registered(&mut problems);
         let mut functions: HashMap<String, Lookup> = HashMap::new();
@@ -87,10 +97,18 @@ impl Writer<'_> {
         let mut resources: Vec<Option<Resource>> = (said.into_iter().enumerate())
             .map(|(number, said)| Some(self.resource(number, said, &references, position[number])))
             .collect();
-        Ok(order
-            .iter()
-            .filter_map(|number| resources[*number as usize].take())
-            .collect())
+        let mut written = WrittenResources::default();
+        for number in order {
+            let number = *number as usize;
+            let Some(resource) = resources[number].take() else {
+                continue;
+            };
+            match &exported[number] {
+                None => written.applied.push(resource),
+                Some(tags) => written.exported.push(self.export(number, resource, tags)),
+            }
+        }
+        Ok(written)
     }
 
     fn say(
@@ -99,7 +117,7 @@ impl Writer<'_> {
         full: &str,
         lookup: &Lookup,
         notes: &mut Vec<Problem>,
-    ) -> Result<Said, Problem> {
+    ) -> Result<TypedParameters, Problem> {
         if let Some(said) = builtin::say(chunk, full, self.scope) {
             return Ok(said);
         }
@@ -107,17 +125,15 @@ impl Writer<'_> {
             Lookup::Known(function) => self.arguments(chunk, full, function, notes),
             Lookup::UnknownFunction | Lookup::UnknownModule => {
                 let names = self.world.functions();
-                let problem = Problem::new(
-                    format!("there is no state function `{full}`"),
-                    chunk.spot.location(),
-                )
-                .near(full, names.iter().map(String::as_str));
+                let problem =
+                    Problem::new(format!("no state function `{full}`"), chunk.spot.location())
+                        .near(full, names.iter().map(String::as_str));
                 let hint = problem
                     .hint
                     .as_ref()
                     .map_or(String::new(), |hint| format!("; {hint}"));
                 notes.push(problem);
-                Ok(Said::failure(format!(
+                Ok(TypedParameters::failure(format!(
                     "State '{full}' was not found in SLS '{}'{hint}",
                     chunk.sls
                 )))
@@ -126,7 +142,7 @@ impl Writer<'_> {
     }
 
     /// Returns a reference for each state: its id if that is unique for the type.
-    fn references(&self, said: &[Said]) -> Vec<ResourceReference> {
+    fn references(&self, said: &[TypedParameters]) -> Vec<ResourceReference> {
         let mut taken: HashMap<(String, String), ()> = HashMap::new();
         let mut references = Vec::with_capacity(said.len());
         for (chunk, said) in self.chunks.iter().zip(said) {
@@ -157,7 +173,7 @@ impl Writer<'_> {
     fn resource(
         &self,
         number: usize,
-        said: Said,
+        said: TypedParameters,
         references: &[ResourceReference],
         order: i64,
     ) -> Resource {
@@ -216,17 +232,17 @@ impl Writer<'_> {
     }
 }
 
-fn said_kind(kind: Kind) -> (RequisiteKind, Group) {
+fn said_kind(kind: OrderKind) -> (RequisiteKind, Group) {
     match kind {
-        Kind::Require => (RequisiteKind::Require, Group::Usual),
-        Kind::RequireAny => (RequisiteKind::Require, Group::Any),
-        Kind::Watch => (RequisiteKind::Watch, Group::Usual),
-        Kind::WatchAny => (RequisiteKind::Watch, Group::Any),
-        Kind::Prereq => (RequisiteKind::Prereq, Group::Usual),
-        Kind::OnFail => (RequisiteKind::OnFail, Group::Usual),
-        Kind::OnFailAny => (RequisiteKind::OnFail, Group::Any),
-        Kind::OnFailAll => (RequisiteKind::OnFail, Group::All),
-        Kind::OnChanges => (RequisiteKind::OnChanges, Group::Usual),
-        Kind::OnChangesAny => (RequisiteKind::OnChanges, Group::Any),
+        OrderKind::Require => (RequisiteKind::Require, Group::Usual),
+        OrderKind::RequireAny => (RequisiteKind::Require, Group::Any),
+        OrderKind::Watch => (RequisiteKind::Watch, Group::Usual),
+        OrderKind::WatchAny => (RequisiteKind::Watch, Group::Any),
+        OrderKind::Prereq => (RequisiteKind::Prereq, Group::Usual),
+        OrderKind::OnFail => (RequisiteKind::OnFail, Group::Usual),
+        OrderKind::OnFailAny => (RequisiteKind::OnFail, Group::Any),
+        OrderKind::OnFailAll => (RequisiteKind::OnFail, Group::All),
+        OrderKind::OnChanges => (RequisiteKind::OnChanges, Group::Usual),
+        OrderKind::OnChangesAny => (RequisiteKind::OnChanges, Group::Any),
     }
 }

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use regex::Regex;
 use serde_json::{Map, Value, json};
 
-use super::{OtherNodes, Said, Writer};
+use super::{OtherNodePolicy, TypedParameters, Writer};
 use crate::low::Chunk;
 use crate::output_names::{each_text, pattern};
 use crate::problem::Problem;
@@ -49,7 +49,7 @@ impl Writer<'_> {
                 continue;
             };
             let Some(name) = name.as_str().filter(|name| is_name(name)) else {
-                let message = "`register` must be a name of letters, digits, `_` and `-`";
+                let message = "`register` must consist of letters, digits, `_` and `-`";
                 problems.push(Problem::new(message, chunk.spot.location()));
                 continue;
             };
@@ -69,10 +69,10 @@ impl Writer<'_> {
     pub(super) fn with_outputs(
         &self,
         chunk: &Chunk,
-        said: Said,
+        said: TypedParameters,
         registered: &HashMap<String, usize>,
         problems: &mut Vec<Problem>,
-    ) -> Said {
+    ) -> TypedParameters {
         let mut uses = Vec::new();
         said.parameters
             .values()
@@ -91,7 +91,7 @@ impl Writer<'_> {
             .values()
             .for_each(|value| reads_of_nodes(value, &mut reads));
         match (reads.first(), self.other_nodes) {
-            (Some((node, name)), OtherNodes::Fail) => Said::failure(format!(
+            (Some((node, name)), OtherNodePolicy::Fail) => TypedParameters::failure(format!(
                 "this state reads the output `{name}` of the node `{node}`: it needs a run over both nodes"
             )),
             _ => said,

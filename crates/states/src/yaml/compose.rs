@@ -103,7 +103,7 @@ impl<'a> Composer<'a> {
     fn next(&mut self) -> Result<(Event<'a>, Span), YamlError> {
         loop {
             match self.events.next_event() {
-                None => return Err(YamlError::new("the text ends too early", (0, 0))),
+                None => return Err(YamlError::new("unexpected end of the text", (0, 0))),
                 Some(Ok((Event::Comment(..), _))) => {}
                 Some(Ok(next)) => return Ok(next),
                 Some(Err(error)) => {
@@ -157,7 +157,7 @@ impl<'a> Composer<'a> {
             return Err(YamlError::new("too many nodes", place));
         }
         if depth > DEEPEST {
-            return Err(YamlError::new("nested too deep", place));
+            return Err(YamlError::new("nested too deeply", place));
         }
         let anchor = event.anchor_id();
         if let Some(anchor) = anchor {
@@ -192,21 +192,18 @@ impl<'a> Composer<'a> {
         depth: usize,
     ) -> Result<(Node, Extent), YamlError> {
         if self.open.contains(&anchor) {
-            return Err(YamlError::new("an alias to what it is part of", place));
+            return Err(YamlError::new("an alias to a node that contains it", place));
         }
         let (node, extent) = self
             .anchors
             .get(&anchor)
-            .ok_or_else(|| YamlError::new("an alias to nothing", place))?;
+            .ok_or_else(|| YamlError::new("an undefined alias", place))?;
         if depth + extent.height > DEEPEST {
-            return Err(YamlError::new("nested too deep through an alias", place));
+            return Err(YamlError::new("nested too deeply through an alias", place));
         }
         self.aliased += extent.nodes;
         if self.aliased > MOST_ALIASED {
-            return Err(YamlError::new(
-                "aliases that stand for too many nodes",
-                place,
-            ));
+            return Err(YamlError::new("aliases expand to too many nodes", place));
         }
         Ok((node.clone(), *extent))
     }
@@ -258,7 +255,7 @@ impl<'a> Composer<'a> {
                 return Err(YamlError {
                     first: Some((first.line, first.column)),
                     ..YamlError::new(
-                        format!("the key `{}` is given twice", key.key_text()),
+                        format!("the key `{}` is set twice", key.key_text()),
                         (key.line, key.column),
                     )
                 });
@@ -291,9 +288,9 @@ fn merge_in(
         }
         Yaml::List(items) => items.into_iter().try_for_each(|item| match item.value {
             Yaml::Map(_) => merge_in(merged, known, item),
-            _ => Err(YamlError::new("`<<` merges maps", place)),
+            _ => Err(YamlError::new("`<<` can only merge maps", place)),
         }),
-        _ => Err(YamlError::new("`<<` merges a map or a list of maps", place)),
+        _ => Err(YamlError::new("`<<` needs a map or a list of maps", place)),
     }
 }
 

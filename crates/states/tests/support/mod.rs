@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bunraku_engine::{
-    Cancellation, CarryOut, Mode, Plan, PlanOptions, Registry, Summary, carry_out,
+    ApplyOptions, Cancellation, CatalogPlan, OrderingMode, PlanOptions, Registry, Summary,
+    apply_plan,
 };
 use bunraku_states::{
-    CompileError, Compiled, Function, Input, Lookup, Target, Tree, World, WorldError, compile,
+    CompileError, CompiledStates, Function, Input, Lookup, Target, Tree, World, WorldError, compile,
 };
 use serde_json::{Map, Value};
 
@@ -127,7 +128,7 @@ pub(crate) fn facts() -> Map<String, Value> {
 }
 
 /// Compiles one file by name.
-pub(crate) fn compiled(world: &Arc<dyn World>, sls: &str) -> Result<Compiled, CompileError> {
+pub(crate) fn compiled(world: &Arc<dyn World>, sls: &str) -> Result<CompiledStates, CompileError> {
     let input = Input {
         node: "web1.example.net".to_owned(),
         facts: facts(),
@@ -138,7 +139,7 @@ pub(crate) fn compiled(world: &Arc<dyn World>, sls: &str) -> Result<Compiled, Co
 }
 
 /// Compiles one text.
-pub(crate) fn compiled_text(text: &str) -> Result<Compiled, CompileError> {
+pub(crate) fn compiled_text(text: &str) -> Result<CompiledStates, CompileError> {
     let world: Arc<dyn World> = Arc::new(Memory::new(&[("case.sls", text)], &[]));
     compiled(&world, "case")
 }
@@ -152,26 +153,26 @@ pub(crate) fn refused(text: &str) -> String {
 }
 
 /// Applies the compiled catalog, one state after the other.
-pub(crate) fn run(compiled: &Compiled, state: &Path, root: Option<PathBuf>) -> Summary {
+pub(crate) fn run(compiled: &CompiledStates, state: &Path, root: Option<PathBuf>) -> Summary {
     carry(compiled, state, root, false)
 }
 
 #[allow(dead_code, reason = "not every test program looks only")]
-pub(crate) fn look(compiled: &Compiled, state: &Path) -> Summary {
+pub(crate) fn look(compiled: &CompiledStates, state: &Path) -> Summary {
     carry(compiled, state, None, true)
 }
 
-fn carry(compiled: &Compiled, state: &Path, root: Option<PathBuf>, noop: bool) -> Summary {
+fn carry(compiled: &CompiledStates, state: &Path, root: Option<PathBuf>, noop: bool) -> Summary {
     let options = PlanOptions {
-        mode: Mode::Ansible,
+        mode: OrderingMode::Ansible,
         ..PlanOptions::default()
     };
-    let plan = Plan::new(&compiled.catalog, &Registry::standard(), options)
+    let plan = CatalogPlan::new(&compiled.catalog, &Registry::standard(), options)
         .unwrap_or_else(|error| panic!("{error}"));
-    let how = CarryOut {
+    let how = ApplyOptions {
         root,
         noop,
-        ..CarryOut::new(state, Cancellation::new().expect("a pipe"), &())
+        ..ApplyOptions::new(state, Cancellation::new().expect("a pipe"), &())
     };
-    carry_out(&plan, how).expect("a record of the run")
+    apply_plan(&plan, how).expect("a record of the run")
 }

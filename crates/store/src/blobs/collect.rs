@@ -12,9 +12,9 @@ use futures::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
 
 use super::BlobError;
-use super::kept::{Found, KeptBlobs};
-use super::place::{Place, Stored, UploadId};
-use super::record::{Record, UPLOADS, pins_prefix, record_key, references_prefix};
+use super::kept::{BlobStore, FoundRecord};
+use super::place::{Place, StoredUpload, UploadId};
+use super::record::{BlobRecord, UPLOADS, pins_prefix, record_key, references_prefix};
 use crate::{Compare, Range, StoreError, Transaction, TransactionOutcome};
 
 /// The number of contents that are checked at the same time.
@@ -22,7 +22,7 @@ const AT_ONCE: usize = 16;
 
 /// The results of one collection.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Collected {
+pub struct CollectionSummary {
     /// Contents without references that got a grace time.
     pub condemned: usize,
     /// Contents removed after their grace time.
@@ -38,9 +38,12 @@ enum Sentence {
     Wait,
 }
 
-impl<P: Place> KeptBlobs<P> {
-    pub(super) async fn collect_garbage(&self, now: Timestamp) -> Result<Collected, BlobError> {
-        let mut collected = Collected::default();
+impl<P: Place> BlobStore<P> {
+    pub(super) async fn collect_garbage(
+        &self,
+        now: Timestamp,
+    ) -> Result<CollectionSummary, BlobError> {
+        let mut collected = CollectionSummary::default();
         let mut after = None;
         loop {
             let page = self.records(after).await?;
@@ -49,7 +52,7 @@ impl<P: Place> KeptBlobs<P> {
             };
             after = Some(*last);
             // Several at a time: each waits for the store more than it works.
-            let judged: Vec<Collected> = stream::iter(page)
+            let judged: Vec<CollectionSummary> = stream::iter(page)
                 .map(|(id, found)| self.judge(id, found, now))
                 .buffer_unordered(AT_ONCE)
                 .try_collect()
@@ -66,17 +69,17 @@ impl<P: Place> KeptBlobs<P> {
     async fn judge(
         &self,
         id: ContentId,
-        found: Found,
+        found: FoundRecord,
         now: Timestamp,
-    ) -> Result<Collected, BlobError> {
-        let mut collected = Collected::default();
+    ) -> Result<CollectionSummary, BlobError> {
+        let mut collected = CollectionSummary::default();
         if self.is_wanted(id).await? {
             return Ok(collected);
         }
         match self.sentence(&found.record, now) {
             Sentence::Wait => {}
             Sentence::Condemn => {
-                let condemned = Record {
+                let condemned = BlobRecord {
                     condemned: Some(now),
                     ..found.record.clone()
                 };
@@ -88,7 +91,7 @@ impl<P: Place> KeptBlobs<P> {
                 let transaction = unchanged(id, &found).delete(record_key(id));
                 if self.try_commit(transaction).await? {
                     // If this line is never reached, the bytes are debris.
-                    let stored = Stored {
+                    let stored = StoredUpload {
                         upload: found.record.upload,
                         id: Some(id),
                     };
@@ -114,7 +117,7 @@ impl<P: Place> KeptBlobs<P> {
         Ok(false)
     }
 
-    fn sentence(&self, record: &Record, now: Timestamp) -> Sentence {
+    fn sentence(&self, record: &BlobRecord, now: Timestamp) -> Sentence {
         match record.condemned {
             None => Sentence::Condemn,
             // The clock went back: count from now, or the content would stay for ever.
@@ -196,6 +199,6 @@ impl<P: Place> KeptBlobs<P> {
     }
 }
 
-fn unchanged(id: ContentId, found: &Found) -> Transaction {
+fn unchanged(id: ContentId, found: &FoundRecord) -> Transaction {
     Transaction::new().when(Compare::Modified(record_key(id), found.stored.modified))
 }

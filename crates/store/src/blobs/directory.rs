@@ -15,13 +15,13 @@ use bytes::Bytes;
 use tokio::io::AsyncWriteExt;
 
 use super::BlobError;
-use super::kept::{BlobOptions, KeptBlobs};
+use super::kept::{BlobOptions, BlobStore};
 use super::manifest::{CHUNK_SIZE, FOOTER, Manifest};
-use super::place::{Place, PlaceReader, PlaceWriter, Stored, UploadId};
+use super::place::{Place, PlaceReader, PlaceWriter, StoredUpload, UploadId};
 use crate::SharedStore;
 
 /// Content in a directory, for one server or on a shared file system.
-pub type DirectoryBlobs = KeptBlobs<DirectoryPlace>;
+pub type DirectoryBlobs = BlobStore<DirectoryPlace>;
 
 impl DirectoryBlobs {
     /// Opens or creates the directory, and clears away leftovers of crashed writers.
@@ -95,7 +95,7 @@ impl Place for DirectoryPlace {
         Ok(Box::new(reader))
     }
 
-    async fn remove(&self, stored: Stored) -> Result<(), BlobError> {
+    async fn remove(&self, stored: StoredUpload) -> Result<(), BlobError> {
         let mut paths = vec![self.incoming().join(stored.upload.to_string())];
         if let Some(id) = stored.id {
             paths.push(content_path(&self.content(), id, stored.upload));
@@ -103,7 +103,7 @@ impl Place for DirectoryPlace {
         blocking(move || paths.iter().try_for_each(|path| remove_file(path))).await
     }
 
-    async fn stored(&self) -> Result<Vec<Stored>, BlobError> {
+    async fn stored(&self) -> Result<Vec<StoredUpload>, BlobError> {
         let (incoming, content) = (self.incoming(), self.content());
         blocking(move || list(&incoming, &content)).await
     }
@@ -175,7 +175,7 @@ impl DirectoryReader {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 return Err(BlobError::damaged(
                     id,
-                    format!("{} is gone", path.display()),
+                    format!("{} no longer exists", path.display()),
                 ));
             }
             Err(error) => return Err(BlobError::io(format!("open {}", path.display()))(error)),
@@ -196,20 +196,20 @@ fn read_manifest(id: ContentId, path: &Path, file: &std::fs::File) -> Result<Man
     let length = file.metadata().map_err(doing())?.len();
     let footer_at = length
         .checked_sub(FOOTER as u64)
-        .ok_or_else(|| damaged("it is cut off"))?;
+        .ok_or_else(|| damaged("it is truncated"))?;
     let mut footer = [0; FOOTER];
     file.read_exact_at(&mut footer, footer_at)
         .map_err(doing())?;
     let encoded = Manifest::encoded_length(&footer).map_err(damaged)?;
     let from = length
         .checked_sub(encoded)
-        .ok_or_else(|| damaged("it is cut off"))?;
+        .ok_or_else(|| damaged("it is truncated"))?;
     // At most the size of the file, so that a wrong size cannot exhaust memory.
     let mut bytes = vec![0; usize::try_from(encoded).map_err(|_| damaged("it is too long"))?];
     file.read_exact_at(&mut bytes, from).map_err(doing())?;
     let manifest = Manifest::decode(&bytes).map_err(damaged)?;
     if manifest.size != from {
-        return Err(damaged("it does not have the length that was written"));
+        return Err(damaged("its length differs from the recorded one"));
     }
     Ok(manifest)
 }
@@ -229,7 +229,7 @@ impl PlaceReader for DirectoryReader {
             match file.read_exact_at(&mut bytes, at) {
                 Ok(()) => Ok(bytes.into()),
                 Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Err(
-                    BlobError::damaged(id, format!("{} is cut off", path.display())),
+                    BlobError::damaged(id, format!("{} is truncated", path.display())),
                 ),
                 Err(error) => Err(BlobError::io(format!("read {}", path.display()))(error)),
             }
@@ -239,10 +239,10 @@ impl PlaceReader for DirectoryReader {
 }
 
 /// Lists the files that match our naming scheme; other files are left alone.
-fn list(incoming: &Path, content: &Path) -> Result<Vec<Stored>, BlobError> {
+fn list(incoming: &Path, content: &Path) -> Result<Vec<StoredUpload>, BlobError> {
     let mut all = Vec::new();
     for name in names(incoming)? {
-        all.extend(UploadId::parse(&name).map(|upload| Stored { upload, id: None }));
+        all.extend(UploadId::parse(&name).map(|upload| StoredUpload { upload, id: None }));
     }
     for fan in names(content)? {
         for name in names(&content.join(fan))? {
@@ -250,7 +250,7 @@ fn list(incoming: &Path, content: &Path) -> Result<Vec<Stored>, BlobError> {
                 continue;
             };
             if let (Ok(id), Some(upload)) = (id.parse(), UploadId::parse(upload)) {
-                all.push(Stored {
+                all.push(StoredUpload {
                     upload,
                     id: Some(id),
                 });
@@ -296,5 +296,5 @@ async fn blocking<T: Send + 'static>(
 ) -> Result<T, BlobError> {
     tokio::task::spawn_blocking(work)
         .await
-        .unwrap_or_else(|stopped| Err(BlobError::io("do file work")(stopped.into())))
+        .unwrap_or_else(|stopped| Err(BlobError::io("access files")(stopped.into())))
 }

@@ -10,16 +10,16 @@ pub enum BlobError {
     Missing(ContentId),
 
     /// Damaged content is never returned as valid. Writing it again repairs it.
-    #[error("content {id} is damaged: {what}")]
+    #[error("content {id} is corrupt: {what}")]
     Damaged { id: ContentId, what: String },
 
-    #[error("the content is {found}, and {expected} was expected")]
+    #[error("the content is {found}, expected {expected}")]
     Mismatch {
         expected: ContentId,
         found: ContentId,
     },
 
-    #[error("the content is larger than {limit} bytes, the most that is kept here")]
+    #[error("the content exceeds the limit of {limit} bytes")]
     TooLarge { limit: u64 },
 
     #[error("content {id} has {size} bytes, which does not cover {start} to {end}")]
@@ -31,13 +31,13 @@ pub enum BlobError {
     },
 
     /// The lease of the upload or the pin ended while it was needed.
-    #[error("the writing took longer than its lease lasted; write it again")]
+    #[error("the write took longer than its lease; write it again")]
     LeaseEnded,
 
-    #[error("`{0}` cannot be a referrer: it must be the end of a key")]
+    #[error("`{0}` is not a valid referrer: it must be the end of a key")]
     Referrer(String),
 
-    #[error("cannot read the content that is to be written")]
+    #[error("cannot read the content to write")]
     Source(#[source] std::io::Error),
 
     #[error("cannot {doing}")]
@@ -47,7 +47,7 @@ pub enum BlobError {
         source: std::io::Error,
     },
 
-    #[error("cannot keep account of blobs")]
+    #[error("cannot update the record of a blob")]
     Store(#[source] StoreError),
 }
 

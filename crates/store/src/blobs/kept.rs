@@ -10,9 +10,9 @@ use jiff::Timestamp;
 use tokio::io::AsyncRead;
 
 use super::place::Place;
-use super::record::{RECORDS, Record, record_key};
+use super::record::{BlobRecord, RECORDS, record_key};
 use super::refer::Pin;
-use super::{BlobError, BlobInfo, BlobStream, Blobs, Collected, PinnedBlob, Scrubbed};
+use super::{BlobError, BlobInfo, BlobStream, Blobs, CollectionSummary, PinnedBlob, ScrubSummary};
 use crate::{KeyValue, Range as KeyRange, SharedStore, StoreError, Transaction};
 
 /// Times and limits for blobs.
@@ -38,13 +38,13 @@ impl Default for BlobOptions {
 }
 
 /// The one implementation of [`Blobs`]. Clones share everything.
-pub struct KeptBlobs<P> {
+pub struct BlobStore<P> {
     pub(super) store: SharedStore,
     pub(super) place: Arc<P>,
     pub(super) options: BlobOptions,
 }
 
-impl<P> Clone for KeptBlobs<P> {
+impl<P> Clone for BlobStore<P> {
     fn clone(&self) -> Self {
         Self {
             store: Arc::clone(&self.store),
@@ -55,12 +55,12 @@ impl<P> Clone for KeptBlobs<P> {
 }
 
 /// A record, with the exact value and revision that were read.
-pub(super) struct Found {
-    pub(super) record: Record,
+pub(super) struct FoundRecord {
+    pub(super) record: BlobRecord,
     pub(super) stored: KeyValue,
 }
 
-impl<P: Place> KeptBlobs<P> {
+impl<P: Place> BlobStore<P> {
     pub(super) fn new(store: SharedStore, place: P, options: BlobOptions) -> Self {
         Self {
             store,
@@ -69,19 +69,19 @@ impl<P: Place> KeptBlobs<P> {
         }
     }
 
-    pub(super) async fn find(&self, id: ContentId) -> Result<Option<Found>, BlobError> {
+    pub(super) async fn find(&self, id: ContentId) -> Result<Option<FoundRecord>, BlobError> {
         let Some(stored) = self.store.get(&record_key(id)).await? else {
             return Ok(None);
         };
-        let record = Record::decode(id, &stored.value)?;
-        Ok(Some(Found { record, stored }))
+        let record = BlobRecord::decode(id, &stored.value)?;
+        Ok(Some(FoundRecord { record, stored }))
     }
 
     /// Returns a page of records; an empty page is the end.
     pub(super) async fn records(
         &self,
         after: Option<ContentId>,
-    ) -> Result<Vec<(ContentId, Found)>, BlobError> {
+    ) -> Result<Vec<(ContentId, FoundRecord)>, BlobError> {
         let range = KeyRange {
             after: after.map(record_key),
             ..KeyRange::prefix(RECORDS)
@@ -93,15 +93,15 @@ impl<P: Place> KeptBlobs<P> {
             let id = stored.key[RECORDS.len()..].parse().map_err(|error| {
                 StoreError::Invalid(format!("`{}` is not a blob's record: {error}", stored.key))
             })?;
-            let record = Record::decode(id, &stored.value)?;
-            records.push((id, Found { record, stored }));
+            let record = BlobRecord::decode(id, &stored.value)?;
+            records.push((id, FoundRecord { record, stored }));
         }
         Ok(records)
     }
 }
 
 #[async_trait]
-impl<P: Place> Blobs for KeptBlobs<P> {
+impl<P: Place> Blobs for BlobStore<P> {
     async fn put(
         &self,
         source: &mut (dyn AsyncRead + Send + Unpin),
@@ -167,11 +167,11 @@ impl<P: Place> Blobs for KeptBlobs<P> {
         self.list_references(id).await
     }
 
-    async fn collect(&self, now: Timestamp) -> Result<Collected, BlobError> {
+    async fn collect(&self, now: Timestamp) -> Result<CollectionSummary, BlobError> {
         self.collect_garbage(now).await
     }
 
-    async fn scrub(&self) -> Result<Scrubbed, BlobError> {
+    async fn scrub(&self) -> Result<ScrubSummary, BlobError> {
         self.read_everything().await
     }
 }

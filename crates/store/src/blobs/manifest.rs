@@ -49,23 +49,23 @@ impl Manifest {
         chunks
             .checked_mul(HASH as u64)
             .and_then(|hashes| hashes.checked_add(FOOTER as u64))
-            .ok_or("its size makes no sense")
+            .ok_or("its size is invalid")
     }
 
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, &'static str> {
         let (content, hash) = bytes
             .split_last_chunk::<HASH>()
-            .ok_or("its chunk hashes are cut off")?;
+            .ok_or("its chunk hashes are truncated")?;
         if Sha256::digest(content).as_slice() != hash {
-            return Err("its chunk hashes are not what was written");
+            return Err("its chunk hashes are corrupt");
         }
         let footer = bytes
             .last_chunk::<FOOTER>()
-            .ok_or("its chunk hashes are cut off")?;
+            .ok_or("its chunk hashes are truncated")?;
         let size = size_in(footer)?;
         let (hashes, rest) = bytes[..bytes.len() - FOOTER].as_chunks::<HASH>();
         if !rest.is_empty() || hashes.len() as u64 != size.div_ceil(CHUNK_SIZE as u64) {
-            return Err("its chunk hashes do not fit its size");
+            return Err("its chunk hashes do not match its size");
         }
         let chunks = hashes.iter().copied().map(ContentId::from_digest).collect();
         Ok(Self { size, chunks })
@@ -79,7 +79,7 @@ fn size_in(footer: &[u8; FOOTER]) -> Result<u64, &'static str> {
         u64::from_le_bytes(bytes)
     };
     if &footer[..16] != MAGIC || number(24) != CHUNK_SIZE as u64 {
-        return Err("it does not end as it was written");
+        return Err("its end is corrupt");
     }
     Ok(number(16))
 }

@@ -1,6 +1,6 @@
 //! Content-addressed bytes of any size, kept as long as something refers to them.
 //!
-//! Other crates use [`Blobs`]. Its only implementation, [`KeptBlobs`], keeps a small record per
+//! Other crates use [`Blobs`]. Its only implementation, [`BlobStore`], keeps a small record per
 //! content in the store and the bytes in a *place*: a directory ([`DirectoryBlobs`], for one server
 //! or a shared file system) or chunks in the store itself ([`StoreBlobs`], for clusters).
 //!
@@ -51,13 +51,13 @@ use futures::{Stream, StreamExt};
 use jiff::Timestamp;
 use tokio::io::AsyncRead;
 
-pub use collect::Collected;
+pub use collect::CollectionSummary;
 pub use directory::{DirectoryBlobs, DirectoryPlace};
 pub use error::BlobError;
-pub use kept::{BlobOptions, KeptBlobs};
+pub use kept::{BlobOptions, BlobStore};
 pub use manifest::CHUNK_SIZE;
-pub use refer::Pin;
-pub use scrub::Scrubbed;
+pub use refer::{Pin, Pins};
+pub use scrub::ScrubSummary;
 pub use store_place::{StoreBlobs, StorePlace};
 
 use crate::Transaction;
@@ -154,8 +154,8 @@ pub trait Blobs: Send + Sync + 'static {
 
     /// Condemns content without references, removes content whose grace time is over, and clears
     /// away leftovers of crashed writers. Safe at any time, on any number of servers at once.
-    async fn collect(&self, now: Timestamp) -> Result<Collected, BlobError>;
+    async fn collect(&self, now: Timestamp) -> Result<CollectionSummary, BlobError>;
 
     /// Reads everything and marks damaged content. Writing such content again repairs it.
-    async fn scrub(&self) -> Result<Scrubbed, BlobError>;
+    async fn scrub(&self) -> Result<ScrubSummary, BlobError>;
 }

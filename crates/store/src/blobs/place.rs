@@ -37,7 +37,7 @@ impl UploadId {
 
 /// The bytes under an upload number, with the content's id once it is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Stored {
+pub struct StoredUpload {
     pub(super) upload: UploadId,
     pub(super) id: Option<ContentId>,
 }
@@ -54,10 +54,10 @@ pub trait Place: Send + Sync + 'static {
     ) -> Result<Box<dyn PlaceReader>, BlobError>;
 
     /// Removes everything under the number. It is not an error if nothing exists.
-    async fn remove(&self, stored: Stored) -> Result<(), BlobError>;
+    async fn remove(&self, stored: StoredUpload) -> Result<(), BlobError>;
 
     /// Returns all uploads, finished or not.
-    async fn stored(&self) -> Result<Vec<Stored>, BlobError>;
+    async fn stored(&self) -> Result<Vec<StoredUpload>, BlobError>;
 }
 
 #[async_trait]

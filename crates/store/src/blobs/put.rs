@@ -1,5 +1,6 @@
 //! Writes content: bytes first, then the record that publishes them.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bunraku_model::ContentId;
@@ -8,13 +9,13 @@ use sha2::{Digest, Sha256};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 
-use super::kept::{Found, KeptBlobs};
+use super::kept::{BlobStore, FoundRecord};
 use super::manifest::{CHUNK_SIZE, Manifest};
-use super::place::{Place, PlaceWriter, Stored, UploadId};
-use super::record::{Record, record_key, upload_key};
-use super::refer::{ATTEMPTS, Pin, commit_repeatable, new_pin_key, wanted};
+use super::place::{Place, PlaceWriter, StoredUpload, UploadId};
+use super::record::{BlobRecord, record_key, upload_key};
+use super::refer::{Pin, new_pin_key, wanted};
 use super::{BlobError, BlobInfo, PinnedBlob};
-use crate::{Compare, LeaseId, StoreError, Transaction, TransactionOutcome};
+use crate::{Compare, LeaseId, Swap, Transaction, compare_and_swap, settle};
 
 type Source<'a> = &'a mut (dyn AsyncRead + Send + Unpin);
 
@@ -24,7 +25,7 @@ struct Upload {
     lease: LeaseId,
 }
 
-impl<P: Place> KeptBlobs<P> {
+impl<P: Place> BlobStore<P> {
     pub(super) async fn write(
         &self,
         source: Source<'_>,
@@ -35,7 +36,7 @@ impl<P: Place> KeptBlobs<P> {
             Ok(info) => self.register(info, &upload).await.map(|()| info),
             Err(error) => {
                 // It was never registered, so nobody can miss it.
-                let stored = Stored {
+                let stored = StoredUpload {
                     upload: upload.id,
                     id: None,
                 };
@@ -66,7 +67,7 @@ impl<P: Place> KeptBlobs<P> {
             lease: self.store.lease_grant(self.options.pin_for).await?,
         };
         let begin = Transaction::new().put_with_lease(upload_key(upload.id), "", upload.lease);
-        commit_repeatable(&self.store, &begin).await?;
+        settle(&*self.store, begin).await?;
         Ok(upload)
     }
 
@@ -150,34 +151,35 @@ impl<P: Place> KeptBlobs<P> {
     /// needed; otherwise they replace it.
     async fn register(&self, info: BlobInfo, upload: &Upload) -> Result<(), BlobError> {
         let pin = new_pin_key(info.id);
-        let mut unknown = 0;
-        loop {
+        let tried = AtomicBool::new(false);
+        let replaced = compare_and_swap(&*self.store, |_| async {
             let found = self.find(info.id).await?;
             if let Some(found) = &found
                 && found.record.upload == upload.id
             {
-                return Ok(());
+                return Ok(Swap::Done(None));
+            }
+            if tried.swap(true, Ordering::Relaxed) && self.is_registered(upload, &pin).await? {
+                return Ok(Swap::Done(None));
             }
             let keep_theirs = match &found {
                 Some(found) => self.is_sound(info, &found.record).await?,
                 None => false,
             };
             let transaction = registration(info, upload, &pin, found.as_ref(), keep_theirs);
-            match self.store.commit(transaction).await {
-                Ok(TransactionOutcome::Committed(_)) => {
-                    self.remove_unneeded(info.id, upload, found, keep_theirs)
-                        .await;
-                    return Ok(());
+            let unneeded = found.map(|found| {
+                if keep_theirs {
+                    upload.id
+                } else {
+                    found.record.upload
                 }
-                Ok(TransactionOutcome::Refused(_)) => {
-                    if self.is_registered(upload, &pin).await? {
-                        return Ok(());
-                    }
-                }
-                Err(StoreError::OutcomeUnknown(_)) if unknown < ATTEMPTS => unknown += 1,
-                Err(other) => return Err(other.into()),
-            }
+            });
+            Ok::<_, BlobError>(Swap::Write(transaction, unneeded))
+        });
+        if let Some(unneeded) = replaced.await? {
+            self.remove_unneeded(info.id, unneeded).await;
         }
+        Ok(())
     }
 
     /// Returns whether an attempt with an unknown outcome succeeded after all. After its lease has
@@ -193,7 +195,7 @@ impl<P: Place> KeptBlobs<P> {
     }
 
     /// Checks the manifest only. [`super::Blobs::scrub`] reads everything.
-    async fn is_sound(&self, info: BlobInfo, record: &Record) -> Result<bool, BlobError> {
+    async fn is_sound(&self, info: BlobInfo, record: &BlobRecord) -> Result<bool, BlobError> {
         if record.damaged {
             return Ok(false);
         }
@@ -204,24 +206,13 @@ impl<P: Place> KeptBlobs<P> {
         }
     }
 
-    async fn remove_unneeded(
-        &self,
-        id: ContentId,
-        upload: &Upload,
-        found: Option<Found>,
-        keep_theirs: bool,
-    ) {
-        let unneeded = match found {
-            None => return,
-            Some(_) if keep_theirs => upload.id,
-            Some(found) => found.record.upload,
-        };
-        let stored = Stored {
+    async fn remove_unneeded(&self, id: ContentId, unneeded: UploadId) {
+        let stored = StoredUpload {
             upload: unneeded,
             id: Some(id),
         };
         if let Err(error) = self.place.remove(stored).await {
-            tracing::warn!(%id, %error, "left for the collector");
+            tracing::warn!(%id, %error, "left for garbage collection");
         }
     }
 }
@@ -230,11 +221,11 @@ fn registration(
     info: BlobInfo,
     upload: &Upload,
     pin: &str,
-    found: Option<&Found>,
+    found: Option<&FoundRecord>,
     keep_theirs: bool,
 ) -> Transaction {
     let key = record_key(info.id);
-    let ours = Record {
+    let ours = BlobRecord {
         upload: upload.id,
         size: info.size,
         damaged: false,

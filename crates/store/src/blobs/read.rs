@@ -7,13 +7,13 @@ use bytes::Bytes;
 use futures::stream;
 use sha2::{Digest, Sha256};
 
-use super::kept::KeptBlobs;
+use super::kept::BlobStore;
 use super::manifest::CHUNK_SIZE;
 use super::place::{Place, PlaceReader};
 use super::{BlobError, BlobStream};
 
 /// The state of a read.
-struct Reading {
+struct ReadState {
     id: ContentId,
     reader: Box<dyn PlaceReader>,
     next: usize,
@@ -23,14 +23,14 @@ struct Reading {
     whole: Option<Sha256>,
 }
 
-impl<P: Place> KeptBlobs<P> {
+impl<P: Place> BlobStore<P> {
     pub(super) async fn read_whole(&self, id: ContentId) -> Result<BlobStream, BlobError> {
         let reader = self.reader(id).await?;
         let size = reader.manifest().size;
         if size == 0 && id != ContentId::of(b"") {
             return Err(BlobError::damaged(id, "it is empty"));
         }
-        Ok(stream_of(Reading {
+        Ok(stream_of(ReadState {
             id,
             reader,
             next: 0,
@@ -55,7 +55,7 @@ impl<P: Place> KeptBlobs<P> {
             });
         }
         let first = range.start / CHUNK_SIZE as u64;
-        Ok(stream_of(Reading {
+        Ok(stream_of(ReadState {
             id,
             reader,
             next: usize::try_from(first).unwrap_or(usize::MAX),
@@ -67,29 +67,26 @@ impl<P: Place> KeptBlobs<P> {
     async fn reader(&self, id: ContentId) -> Result<Box<dyn PlaceReader>, BlobError> {
         let found = self.find(id).await?.ok_or(BlobError::Missing(id))?;
         if found.record.damaged {
-            return Err(BlobError::damaged(
-                id,
-                "it was found so when it was checked",
-            ));
+            return Err(BlobError::damaged(id, "an earlier check found it corrupt"));
         }
         let reader = self.place.open(id, found.record.upload).await?;
         if reader.manifest().size != found.record.size {
             return Err(BlobError::damaged(
                 id,
-                "it does not have the size that was written",
+                "its size differs from the recorded one",
             ));
         }
         Ok(reader)
     }
 }
 
-fn stream_of(reading: Reading) -> BlobStream {
+fn stream_of(reading: ReadState) -> BlobStream {
     Box::pin(stream::try_unfold(reading, |mut reading| async move {
         Ok(reading.next().await?.map(|bytes| (bytes, reading)))
     }))
 }
 
-impl Reading {
+impl ReadState {
     async fn next(&mut self) -> Result<Option<Bytes>, BlobError> {
         let start = self.next as u64 * CHUNK_SIZE as u64;
         if start >= self.wanted.end || self.wanted.is_empty() {
@@ -118,7 +115,7 @@ impl Reading {
             let at = index as u64 * CHUNK_SIZE as u64;
             return Err(BlobError::damaged(
                 self.id,
-                format!("the part that starts at byte {at} is not what was written"),
+                format!("the chunk at byte {at} is corrupt"),
             ));
         }
         Ok(bytes)
@@ -131,7 +128,7 @@ impl Reading {
         }
         Err(BlobError::damaged(
             self.id,
-            "its parts are whole, but it is not what its name says",
+            "its chunks are intact, but its hash does not match",
         ))
     }
 }

@@ -10,7 +10,7 @@ use super::{BlobError, BlobInfo};
 
 /// The value of `blobs/<id>`. Small, because every new reference writes it again.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct Record {
+pub(super) struct BlobRecord {
     pub(super) upload: UploadId,
     pub(super) size: u64,
     /// The bytes were read and did not match.
@@ -21,7 +21,7 @@ pub(super) struct Record {
     pub(super) condemned: Option<Timestamp>,
 }
 
-impl Record {
+impl BlobRecord {
     pub(super) fn encode(&self) -> Bytes {
         serde_json::to_vec(self)
             .expect("a record of plain values is JSON")
@@ -30,7 +30,7 @@ impl Record {
 
     pub(super) fn decode(id: ContentId, value: &[u8]) -> Result<Self, BlobError> {
         serde_json::from_slice(value)
-            .map_err(|error| BlobError::damaged(id, format!("its record is not one: {error}")))
+            .map_err(|error| BlobError::damaged(id, format!("its record is invalid: {error}")))
     }
 
     pub(super) fn info(&self, id: ContentId) -> BlobInfo {

@@ -4,15 +4,18 @@
 //! Two that are added at once write the same value and do not conflict. The collector compares the
 //! revision and loses.
 
+use std::sync::{Mutex, PoisonError};
+
 use bunraku_model::ContentId;
 use uuid::Uuid;
 
 use super::BlobError;
-use super::kept::{Found, KeptBlobs};
+use super::kept::{BlobStore, FoundRecord};
 use super::place::Place;
 use super::record::{pins_prefix, record_key, references_prefix};
 use crate::{
-    Compare, LeaseId, Range, SharedStore, StoreError, Transaction, TransactionOutcome, limits,
+    Compare, LeaseId, Range, SharedStore, StoreError, Swap, Transaction, compare_and_swap, limits,
+    settle,
 };
 
 /// Keeps a content for a limited time. Dropping the pin does not end that time early.
@@ -50,27 +53,43 @@ impl Pin {
     }
 }
 
+/// Pins that are taken while a decision is made, and released once it is settled: by then the
+/// content is referenced, or not needed.
+#[derive(Debug, Default)]
+pub struct Pins(Mutex<Vec<Pin>>);
+
+impl Pins {
+    pub fn add(&self, pin: Pin) {
+        let mut pins = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        pins.push(pin);
+    }
+
+    pub async fn release(self) -> Result<(), BlobError> {
+        for pin in self.0.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            pin.release().await?;
+        }
+        Ok(())
+    }
+}
+
 pub(super) fn new_pin_key(id: ContentId) -> String {
     format!("{}{}", pins_prefix(id), Uuid::new_v4().simple())
 }
 
 /// Adds the conditions and writes that every pin and every reference needs.
-pub(super) fn wanted(transaction: Transaction, id: ContentId, found: &Found) -> Transaction {
+pub(super) fn wanted(transaction: Transaction, id: ContentId, found: &FoundRecord) -> Transaction {
     let key = record_key(id);
     transaction
         .when(Compare::Value(key.clone(), found.stored.value.clone()))
         .put(key, found.record.reprieved().encode())
 }
 
-impl<P: Place> KeptBlobs<P> {
+impl<P: Place> BlobStore<P> {
     /// Finds content that exists and is not known to be damaged.
-    async fn find_sound(&self, id: ContentId) -> Result<Found, BlobError> {
+    async fn find_sound(&self, id: ContentId) -> Result<FoundRecord, BlobError> {
         let found = self.find(id).await?.ok_or(BlobError::Missing(id))?;
         if found.record.damaged {
-            return Err(BlobError::damaged(
-                id,
-                "it was found so when it was checked",
-            ));
+            return Err(BlobError::damaged(id, "an earlier check found it corrupt"));
         }
         Ok(found)
     }
@@ -115,17 +134,12 @@ impl<P: Place> KeptBlobs<P> {
         id: ContentId,
         complete: impl Fn(Transaction) -> Transaction,
     ) -> Result<(), BlobError> {
-        let mut unknown = 0;
-        loop {
+        compare_and_swap(&*self.store, |_| async {
             let found = self.find_sound(id).await?;
             let transaction = complete(wanted(Transaction::new(), id, &found));
-            match self.store.commit(transaction).await {
-                Ok(TransactionOutcome::Committed(_)) => return Ok(()),
-                Ok(TransactionOutcome::Refused(_)) => {}
-                Err(StoreError::OutcomeUnknown(_)) if unknown < ATTEMPTS => unknown += 1,
-                Err(other) => return Err(other.into()),
-            }
-        }
+            Ok(Swap::Write(transaction, ()))
+        })
+        .await
     }
 
     pub(super) async fn with_reference(
@@ -145,7 +159,7 @@ impl<P: Place> KeptBlobs<P> {
         referrer: &str,
     ) -> Result<(), BlobError> {
         let transaction = Transaction::new().delete(reference_key(id, referrer)?);
-        commit_repeatable(&self.store, &transaction).await?;
+        settle(&*self.store, transaction).await?;
         Ok(())
     }
 
@@ -164,23 +178,6 @@ impl<P: Place> KeptBlobs<P> {
             if !page.more {
                 return Ok(referrers);
             }
-        }
-    }
-}
-
-/// The maximum number of attempts when the outcome is unknown.
-pub(super) const ATTEMPTS: usize = 5;
-
-/// Commits an idempotent transaction, and repeats it if the outcome is unknown.
-pub(super) async fn commit_repeatable(
-    store: &SharedStore,
-    transaction: &Transaction,
-) -> Result<TransactionOutcome, StoreError> {
-    let mut unknown = 0;
-    loop {
-        match store.commit(transaction.clone()).await {
-            Err(StoreError::OutcomeUnknown(_)) if unknown < ATTEMPTS => unknown += 1,
-            answered => return answered,
         }
     }
 }

@@ -4,24 +4,23 @@ use bunraku_model::ContentId;
 use futures::TryStreamExt;
 
 use super::BlobError;
-use super::kept::{Found, KeptBlobs};
+use super::kept::{BlobStore, FoundRecord};
 use super::place::Place;
-use super::record::{Record, record_key};
-use super::refer::commit_repeatable;
-use crate::{Compare, Transaction};
+use super::record::{BlobRecord, record_key};
+use crate::{Compare, Transaction, settle};
 
 /// The results of one scrub.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub struct Scrubbed {
+pub struct ScrubSummary {
     pub checked: usize,
     /// Contents with wrong or missing bytes. They are no longer returned. Writing them again
     /// repairs them.
     pub damaged: Vec<ContentId>,
 }
 
-impl<P: Place> KeptBlobs<P> {
-    pub(super) async fn read_everything(&self) -> Result<Scrubbed, BlobError> {
-        let (mut scrubbed, mut after) = (Scrubbed::default(), None);
+impl<P: Place> BlobStore<P> {
+    pub(super) async fn read_everything(&self) -> Result<ScrubSummary, BlobError> {
+        let (mut scrubbed, mut after) = (ScrubSummary::default(), None);
         loop {
             let page = self.records(after).await?;
             let Some((last, _)) = page.last() else {
@@ -38,7 +37,7 @@ impl<P: Place> KeptBlobs<P> {
     }
 
     /// Returns whether the content is sound, or was removed meanwhile.
-    async fn check(&self, id: ContentId, found: &Found) -> Result<bool, BlobError> {
+    async fn check(&self, id: ContentId, found: &FoundRecord) -> Result<bool, BlobError> {
         let read = async {
             let mut stream = self.read_whole(id).await?;
             while stream.try_next().await?.is_some() {}
@@ -49,7 +48,7 @@ impl<P: Place> KeptBlobs<P> {
             Err(error) if error.is_damage() => {}
             Err(other) => return Err(other),
         }
-        let damaged = Record {
+        let damaged = BlobRecord {
             damaged: true,
             ..found.record.clone()
         };
@@ -57,7 +56,7 @@ impl<P: Place> KeptBlobs<P> {
         let note = Transaction::new()
             .when(Compare::Value(key.clone(), found.stored.value.clone()))
             .put(key, damaged.encode());
-        commit_repeatable(&self.store, &note).await?;
+        settle(&*self.store, note).await?;
         // If the upload changed or was removed, the bytes just read no longer matter.
         let now = self.find(id).await?;
         Ok(now.is_none_or(|now| now.record.upload != found.record.upload))

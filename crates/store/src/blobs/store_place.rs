@@ -9,16 +9,15 @@ use async_trait::async_trait;
 use bunraku_model::ContentId;
 use bytes::Bytes;
 
-use super::kept::{BlobOptions, KeptBlobs};
+use super::kept::{BlobOptions, BlobStore};
 use super::manifest::Manifest;
-use super::place::{Place, PlaceReader, PlaceWriter, Stored, UploadId};
+use super::place::{Place, PlaceReader, PlaceWriter, StoredUpload, UploadId};
 use super::record::{CHUNKS, chunks_prefix, upload_key};
-use super::refer::commit_repeatable;
 use super::{BlobError, CHUNK_SIZE};
-use crate::{Compare, Range, SharedStore, Transaction};
+use crate::{Compare, Range, SharedStore, Transaction, settle};
 
 /// Content in the store, for clusters.
-pub type StoreBlobs = KeptBlobs<StorePlace>;
+pub type StoreBlobs = BlobStore<StorePlace>;
 
 /// The default size limit. etcd keeps everything in memory-mapped pages and sends it to every
 /// member, so larger content belongs elsewhere.
@@ -72,7 +71,7 @@ impl Place for StorePlace {
         upload: UploadId,
     ) -> Result<Box<dyn PlaceReader>, BlobError> {
         let Some(stored) = self.store.get(&manifest_key(upload)).await? else {
-            return Err(BlobError::damaged(id, "its chunks are gone"));
+            return Err(BlobError::damaged(id, "its chunks are missing"));
         };
         let manifest =
             Manifest::decode(&stored.value).map_err(|what| BlobError::damaged(id, what))?;
@@ -84,13 +83,13 @@ impl Place for StorePlace {
         }))
     }
 
-    async fn remove(&self, stored: Stored) -> Result<(), BlobError> {
+    async fn remove(&self, stored: StoredUpload) -> Result<(), BlobError> {
         let transaction = Transaction::new().delete_prefix(chunks_prefix(stored.upload));
-        commit_repeatable(&self.store, &transaction).await?;
+        settle(&*self.store, transaction).await?;
         Ok(())
     }
 
-    async fn stored(&self) -> Result<Vec<Stored>, BlobError> {
+    async fn stored(&self) -> Result<Vec<StoredUpload>, BlobError> {
         let mut all = Vec::new();
         let mut range = Range {
             limit: 1,
@@ -106,7 +105,7 @@ impl Place for StorePlace {
             // Skip the rest of this upload: `~` sorts after every letter.
             range.after = Some(format!("{CHUNKS}{name}/~"));
             if let Some(upload) = UploadId::parse(name) {
-                all.push(Stored { upload, id: None });
+                all.push(StoredUpload { upload, id: None });
             }
         }
     }
@@ -125,7 +124,7 @@ impl StoreWriter {
         let transaction = Transaction::new()
             .when(Compare::Exists(upload_key(self.upload)))
             .put(key, value);
-        let outcome = commit_repeatable(&self.store, &transaction).await?;
+        let outcome = settle(&*self.store, transaction).await?;
         if outcome.is_committed() {
             Ok(())
         } else {
@@ -166,7 +165,7 @@ impl PlaceReader for StoreReader {
         let key = chunk_key(self.upload, self.manifest.chunks[index]);
         match self.store.get(&key).await? {
             Some(stored) => Ok(stored.value),
-            None => Err(BlobError::damaged(self.id, "one of its chunks is gone")),
+            None => Err(BlobError::damaged(self.id, "one of its chunks is missing")),
         }
     }
 }

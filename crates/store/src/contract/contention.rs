@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use futures::future::join_all;
 
-use super::{get, newest, put, text};
-use crate::{Compare, SharedStore, Transaction, TransactionOutcome};
+use super::{commit, get, newest, put, text};
+use crate::{Compare, SharedStore, Transaction, TransactionOutcome, read_together};
 
 const TASKS: usize = 32;
 
@@ -72,6 +72,29 @@ pub async fn a_counter_counts_every_win_of_compare_and_swap(store: SharedStore) 
     let expected = TASKS as u64 * EACH;
     assert_eq!(counter.value, expected.to_string());
     assert_eq!(counter.version, expected + 1);
+}
+
+pub async fn several_keys_are_read_at_one_revision(store: SharedStore) {
+    const MOVES: usize = 50;
+    put(&store, "left", "the ball").await;
+    let mover = store.clone();
+    let moves = tokio::spawn(async move {
+        for number in 0..MOVES {
+            let (from, to) = match number % 2 {
+                0 => ("left", "right"),
+                _ => ("right", "left"),
+            };
+            commit(&mover, Transaction::new().delete(from).put(to, "the ball")).await;
+        }
+    });
+    while !moves.is_finished() {
+        let [left, right, never] = read_together(&*store, ["left", "right", "never"])
+            .await
+            .expect("the store answers");
+        assert_ne!(left.is_some(), right.is_some(), "the ball is in one place");
+        assert_eq!(never, None);
+    }
+    moves.await.expect("the mover does not panic");
 }
 
 pub async fn many_writers_make_ordered_revisions(store: SharedStore) {

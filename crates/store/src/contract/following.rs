@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 
 use super::{commit, delete, describe, newest, put, within};
-use crate::{Change, Follow, Followed, Revision, SharedStore, Transaction, WatchBatch};
+use crate::{Change, Follow, FollowEvent, Revision, SharedStore, Transaction, WatchBatch};
 
-async fn next(follow: &mut Follow) -> Followed {
+async fn next(follow: &mut Follow) -> FollowEvent {
     let followed = within("what is followed", follow.next()).await;
     followed.expect("following goes on")
 }
 
 async fn next_changes(follow: &mut Follow) -> WatchBatch {
     match next(follow).await {
-        Followed::Changes(batch) => batch,
+        FollowEvent::Changes(batch) => batch,
         other => panic!("not changes: {other:?}"),
     }
 }
@@ -25,15 +25,15 @@ struct Consumer {
 }
 
 impl Consumer {
-    fn take(&mut self, followed: Followed) {
+    fn take(&mut self, followed: FollowEvent) {
         match followed {
-            Followed::Snapshot { items, .. } => {
+            FollowEvent::Snapshot { items, .. } => {
                 assert!(self.known.is_empty(), "the snapshot comes once");
                 for item in items {
                     self.known.insert(item.key, item.modified);
                 }
             }
-            Followed::Changes(batch) => {
+            FollowEvent::Changes(batch) => {
                 for change in batch.changes {
                     self.changes += 1;
                     self.change(change);
@@ -65,7 +65,7 @@ pub async fn following_gives_what_is_there_and_then_what_changes(store: SharedSt
     put(&store, "b", "x").await;
     let revision = put(&store, "a/2", "y").await;
     let mut follow = Follow::new(store.clone(), "a/");
-    let Followed::Snapshot {
+    let FollowEvent::Snapshot {
         items,
         revision: at,
     } = next(&mut follow).await
@@ -87,7 +87,7 @@ pub async fn following_gives_what_is_there_and_then_what_changes(store: SharedSt
 
 pub async fn following_starts_with_nothing_and_goes_on(store: SharedStore) {
     let mut follow = Follow::new(store.clone(), "a/");
-    let Followed::Snapshot { items, .. } = next(&mut follow).await else {
+    let FollowEvent::Snapshot { items, .. } = next(&mut follow).await else {
         panic!("the snapshot comes first");
     };
     assert!(items.is_empty());

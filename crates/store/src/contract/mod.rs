@@ -94,6 +94,7 @@ macro_rules! contract_suite {
             a_lease_of_no_time_is_refused
             of_many_who_create_a_key_one_wins
             a_counter_counts_every_win_of_compare_and_swap
+            several_keys_are_read_at_one_revision
             many_writers_make_ordered_revisions
             a_watch_from_now_sees_what_comes_after_it
             a_watch_at_a_revision_starts_with_that_revision

@@ -18,7 +18,7 @@ pub(super) enum Failure {
 
 /// The result of one request in a group. The outer error stops the whole group. The inner error is
 /// only this request's answer, and is returned before the request writes anything.
-pub(super) type Performed<T> = Result<Result<T, StoreError>, Failure>;
+pub(super) type RequestResult<T> = Result<Result<T, StoreError>, Failure>;
 
 impl From<rusqlite::Error> for Failure {
     fn from(error: rusqlite::Error) -> Self {

@@ -49,7 +49,7 @@ const SCHEMA: [&str; 5] = [
 ];
 
 /// The writer's connection, and the state of the store.
-pub(super) struct Opened {
+pub(super) struct OpenedDatabase {
     pub(super) connection: Connection,
     pub(super) witness: Witness,
     pub(super) revision: u64,
@@ -85,7 +85,10 @@ pub(super) fn make_directory(directory: &Path) -> Result<(), StoreError> {
 }
 
 /// Opens the file. The caller holds the lock.
-pub(super) fn open(directory: &Path, options: &EmbeddedOptions) -> Result<Opened, StoreError> {
+pub(super) fn open(
+    directory: &Path,
+    options: &EmbeddedOptions,
+) -> Result<OpenedDatabase, StoreError> {
     let path = database_path(directory);
     let acknowledged = Witness::read(directory)?;
     let fail = |failure: Failure| failure.into_store_error(&path, "open the store");
@@ -107,13 +110,13 @@ pub(super) fn open(directory: &Path, options: &EmbeddedOptions) -> Result<Opened
     {
         return Err(damaged(
             &path,
-            format!("it ends with revision {revision}, and {acknowledged} was acknowledged"),
+            format!("it ends with revision {revision}, but {acknowledged} was acknowledged"),
         ));
     }
     prepare(&connection, quota(options)).map_err(fail)?;
     let witness = Witness::open(directory, revision)?;
     sync_directory(directory)?;
-    Ok(Opened {
+    Ok(OpenedDatabase {
         connection,
         witness,
         revision,
@@ -205,10 +208,7 @@ fn check_header(path: &Path) -> Result<(), StoreError> {
     let mut header = Vec::new();
     file.take(100).read_to_end(&mut header).map_err(failed)?;
     if header.len() < 100 || !header.starts_with(MAGIC) {
-        return Err(damaged(
-            path,
-            "it does not start as an SQLite file".to_owned(),
-        ));
+        return Err(damaged(path, "it is not an SQLite file".to_owned()));
     }
     let log = path.with_extension("sqlite-wal");
     if std::fs::metadata(log).is_ok_and(|log| log.len() > 0) {
@@ -219,7 +219,7 @@ fn check_header(path: &Path) -> Result<(), StoreError> {
     if length != expected {
         return Err(damaged(
             path,
-            format!("it has {length} bytes and not {expected}"),
+            format!("it has {length} bytes, expected {expected}"),
         ));
     }
     Ok(())
@@ -232,7 +232,7 @@ fn check_format(connection: &Connection, path: &Path) -> Result<(), StoreError> 
             .map_err(|error| Failure::from(error).into_store_error(path, "open the store"))
     };
     if number("application_id")? != APPLICATION {
-        return Err(damaged(path, "it is not a store of Bunraku".to_owned()));
+        return Err(damaged(path, "it is not a Bunraku store".to_owned()));
     }
     match u64::try_from(number("user_version")?) {
         Ok(FORMAT) => Ok(()),
@@ -241,7 +241,7 @@ fn check_format(connection: &Connection, path: &Path) -> Result<(), StoreError> 
             found,
             supported: FORMAT,
         }),
-        _ => Err(damaged(path, "its format has no number".to_owned())),
+        _ => Err(damaged(path, "its format number is missing".to_owned())),
     }
 }
 
@@ -252,7 +252,9 @@ fn check_schema(connection: &Connection) -> Result<(), Failure> {
         .query_map([], |row| row.get::<_, String>(0))?
         .collect::<Result<Vec<_>, _>>()?;
     if found != SCHEMA {
-        return Err(Failure::Damaged("its tables are not ours".to_owned()));
+        return Err(Failure::Damaged(
+            "its tables are not those of a Bunraku store".to_owned(),
+        ));
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Many requests, one fsync.
 //!
-//! A [`Group`] performs requests one after the other inside one SQLite transaction. Each request
+//! A [`CommitGroup`] performs requests one after the other inside one SQLite transaction. Each request
 //! that changes something gets its own revision and sees the effects of those before it. Nothing
 //! takes effect, in memory or on disk, until the writer has committed the group.
 //!
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
-use super::failure::{Failure, Performed};
+use super::failure::{Failure, RequestResult};
 use super::leases::{Lease, Leases, milliseconds};
 use super::rows;
 use crate::limits;
@@ -22,7 +22,7 @@ use crate::{
 
 /// The pending changes of a group to the state in memory.
 #[derive(Default)]
-pub(super) struct Staged {
+pub(super) struct StagedChanges {
     pub(super) batches: Vec<WatchBatch>,
     pub(super) leases: HashMap<LeaseId, Option<Lease>>,
     pub(super) oldest: Option<u64>,
@@ -32,7 +32,7 @@ pub(super) struct Staged {
 /// write may reuse the value.
 type ReadKeys<'a> = HashMap<&'a str, Option<KeyValue>>;
 
-pub(super) struct Group<'a> {
+pub(super) struct CommitGroup<'a> {
     connection: &'a Connection,
     leases: &'a Leases,
     revision: u64,
@@ -43,10 +43,10 @@ pub(super) struct Group<'a> {
     /// The number of bytes that may be added before the quota is reached. Operations that free
     /// space are always performed.
     pub(super) room_bytes: i64,
-    pub(super) staged: Staged,
+    pub(super) staged: StagedChanges,
 }
 
-impl<'a> Group<'a> {
+impl<'a> CommitGroup<'a> {
     pub(super) fn new(
         connection: &'a Connection,
         leases: &'a Leases,
@@ -60,11 +60,14 @@ impl<'a> Group<'a> {
             oldest,
             arrived: Duration::ZERO,
             room_bytes: i64::MAX,
-            staged: Staged::default(),
+            staged: StagedChanges::default(),
         }
     }
 
-    pub(super) fn commit(&mut self, transaction: &Transaction) -> Performed<TransactionOutcome> {
+    pub(super) fn commit(
+        &mut self,
+        transaction: &Transaction,
+    ) -> RequestResult<TransactionOutcome> {
         let mut read = ReadKeys::new();
         for compare in &transaction.compares {
             let key = limits::compare_key(compare);
@@ -85,7 +88,7 @@ impl<'a> Group<'a> {
         Ok(Ok(TransactionOutcome::Committed(Revision(self.revision))))
     }
 
-    pub(super) fn grant(&mut self, id: LeaseId, ttl: Duration) -> Performed<LeaseId> {
+    pub(super) fn grant(&mut self, id: LeaseId, ttl: Duration) -> RequestResult<LeaseId> {
         let lease = Lease {
             granted: ttl,
             end: self.arrived + ttl,
@@ -94,7 +97,7 @@ impl<'a> Group<'a> {
         Ok(Ok(id))
     }
 
-    pub(super) fn keep_alive(&mut self, id: LeaseId) -> Performed<()> {
+    pub(super) fn keep_alive(&mut self, id: LeaseId) -> RequestResult<()> {
         let Some(lease) = self.alive(id) else {
             return Ok(Err(StoreError::LeaseNotFound(id)));
         };
@@ -107,7 +110,7 @@ impl<'a> Group<'a> {
         Ok(Ok(()))
     }
 
-    pub(super) fn revoke(&mut self, id: LeaseId) -> Performed<()> {
+    pub(super) fn revoke(&mut self, id: LeaseId) -> RequestResult<()> {
         if self.alive(id).is_none() {
             return Ok(Err(StoreError::LeaseNotFound(id)));
         }
@@ -115,7 +118,7 @@ impl<'a> Group<'a> {
         Ok(Ok(()))
     }
 
-    pub(super) fn lease_status(&mut self, id: LeaseId) -> Performed<Option<LeaseStatus>> {
+    pub(super) fn lease_status(&mut self, id: LeaseId) -> RequestResult<Option<LeaseStatus>> {
         let Some(lease) = self.alive(id) else {
             return Ok(Ok(None));
         };
@@ -144,10 +147,10 @@ impl<'a> Group<'a> {
     }
 
     /// Marks history before `oldest` as gone. The rows are deleted gradually.
-    pub(super) fn compact(&mut self, oldest: u64) -> Performed<()> {
+    pub(super) fn compact(&mut self, oldest: u64) -> RequestResult<()> {
         if oldest > self.revision {
             return Ok(Err(StoreError::Invalid(format!(
-                "cannot forget history up to revision {oldest}: the newest is {}",
+                "cannot delete history up to revision {oldest}: the newest is {}",
                 self.revision
             ))));
         }
@@ -187,7 +190,7 @@ impl<'a> Group<'a> {
             .collect()
     }
 
-    fn check_operations(&mut self, operations: &[Operation]) -> Performed<()> {
+    fn check_operations(&mut self, operations: &[Operation]) -> RequestResult<()> {
         let (mut changes, mut put_bytes) = (operations.len(), 0);
         for operation in operations {
             match operation {

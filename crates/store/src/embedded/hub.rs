@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use crate::{Change, Revision, StoreError, WatchBatch};
 
 /// The result of a watcher's check for new batches.
-pub(super) enum Look {
+pub(super) enum WatchCheck {
     Found(WatchBatch),
     /// The batches are in history on disk, from the first revision up to the second.
     OnDisk(u64, u64),
@@ -209,11 +209,11 @@ impl State {
 
 impl Registration {
     /// Returns the next batch for this watcher, if one is in memory.
-    pub(super) fn look(&mut self) -> Look {
+    pub(super) fn look(&mut self) -> WatchCheck {
         let mut guard = self.hub.lock();
         let state = &mut *guard;
         if state.closed {
-            return Look::Closed;
+            return WatchCheck::Closed;
         }
         let head = state.head;
         let Some(watcher) = state
@@ -221,27 +221,27 @@ impl Registration {
             .get_mut(&self.prefix)
             .and_then(|same| same.get_mut(&self.id))
         else {
-            return Look::Closed;
+            return WatchCheck::Closed;
         };
         let Some(pending) = watcher.pending else {
-            return Look::Nothing;
+            return WatchCheck::Nothing;
         };
         let start = pending.max(self.next);
         let first = head + 1 - state.recent.len() as u64;
         if start <= head && start < first {
-            return Look::OnDisk(start, head);
+            return WatchCheck::OnDisk(start, head);
         }
         let skip = usize::try_from(start - first).unwrap_or(usize::MAX);
         for (_, batch) in state.recent.iter().skip(skip) {
             if let Some(found) = matching(batch, &self.prefix) {
                 self.next = found.revision.0 + 1;
                 watcher.pending = Some(self.next);
-                return Look::Found(found);
+                return WatchCheck::Found(found);
             }
         }
         self.next = start.max(head + 1);
         watcher.pending = None;
-        Look::Nothing
+        WatchCheck::Nothing
     }
 }
 

@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-use super::failure::{Failure, Performed};
-use super::group::Group;
+use super::failure::{Failure, RequestResult};
+use super::group::CommitGroup;
 use crate::StoreError;
 
 /// The writer's interface to any request. `perform` may run more than once; the last time before
 /// `finish` counts.
 pub(super) trait Job: Send {
     fn bytes(&self) -> usize;
-    fn perform(&mut self, group: &mut Group<'_>) -> Result<(), Failure>;
+    fn perform(&mut self, group: &mut CommitGroup<'_>) -> Result<(), Failure>;
     fn finish(self: Box<Self>);
     fn fail(self: Box<Self>, error: StoreError);
 }
@@ -29,14 +29,14 @@ pub(super) struct JobOf<W, T> {
 
 impl<W, T> Job for JobOf<W, T>
 where
-    W: FnMut(&mut Group<'_>) -> Performed<T> + Send,
+    W: FnMut(&mut CommitGroup<'_>) -> RequestResult<T> + Send,
     T: Send,
 {
     fn bytes(&self) -> usize {
         self.bytes
     }
 
-    fn perform(&mut self, group: &mut Group<'_>) -> Result<(), Failure> {
+    fn perform(&mut self, group: &mut CommitGroup<'_>) -> Result<(), Failure> {
         group.arrived = self.arrived;
         self.answer = Some((self.work)(group)?);
         Ok(())

@@ -40,14 +40,14 @@ use tokio::sync::{Semaphore, oneshot};
 pub use self::clock::{Clock, SystemClock};
 pub use self::options::EmbeddedOptions;
 
-use self::failure::Performed;
-use self::group::Group;
+use self::failure::RequestResult;
+use self::group::CommitGroup;
 use self::hub::Hub;
 use self::job::JobOf;
 use self::lock::DirectoryLock;
 use self::readers::Readers;
 use self::retention::Retention;
-use self::writer::{Message, Writer};
+use self::writer::{Writer, WriterMessage};
 use crate::{
     KeyValue, LeaseId, LeaseStatus, Range, RangePage, Revision, Store, StoreError, Transaction,
     TransactionOutcome, WatchStart, WatchStream, limits,
@@ -66,7 +66,7 @@ pub struct EmbeddedStore {
 }
 
 struct Inner {
-    messages: Mutex<Sender<Message>>,
+    messages: Mutex<Sender<WriterMessage>>,
     places: Arc<Semaphore>,
     hub: Arc<Hub>,
     readers: Arc<Readers>,
@@ -92,11 +92,11 @@ impl EmbeddedStore {
     /// with it.
     pub async fn close(&self) -> Result<(), StoreError> {
         let (reply, closed) = oneshot::channel();
-        self.send(Message::Close(reply))?;
+        self.send(WriterMessage::Close(reply))?;
         closed.await.unwrap_or(Err(StoreError::Closed))
     }
 
-    fn send(&self, message: Message) -> Result<(), StoreError> {
+    fn send(&self, message: WriterMessage) -> Result<(), StoreError> {
         self.inner
             .messages
             .lock()
@@ -109,14 +109,14 @@ impl EmbeddedStore {
     async fn write<T, W>(&self, bytes: usize, work: W) -> Result<T, StoreError>
     where
         T: Send + 'static,
-        W: FnMut(&mut Group<'_>) -> Performed<T> + Send + 'static,
+        W: FnMut(&mut CommitGroup<'_>) -> RequestResult<T> + Send + 'static,
     {
         let place = Arc::clone(&self.inner.places)
             .acquire_owned()
             .await
             .map_err(|_| StoreError::Closed)?;
         let (reply, answered) = oneshot::channel();
-        self.send(Message::Job(Box::new(JobOf {
+        self.send(WriterMessage::Job(Box::new(JobOf {
             work,
             bytes,
             arrived: self.inner.clock.since_boot(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rusqlite::Connection;
 
 use super::failure::Failure;
-use super::hub::{Look, Registration};
+use super::hub::{Registration, WatchCheck};
 use super::readers::Readers;
 use super::rows;
 use crate::{Change, Revision, StoreError, WatchBatch, WatchStream};
@@ -15,7 +15,7 @@ use crate::{Change, Revision, StoreError, WatchBatch, WatchStream};
 const PAGE_CHANGES: usize = 256;
 const PAGE_BYTES: usize = 256 * 1024;
 
-struct Watching {
+struct WatchState {
     registration: Registration,
     prefix: String,
     readers: Arc<Readers>,
@@ -28,7 +28,7 @@ pub(super) fn stream(
     prefix: String,
     readers: Arc<Readers>,
 ) -> WatchStream {
-    let watching = Watching {
+    let watching = WatchState {
         registration,
         prefix,
         readers,
@@ -46,17 +46,17 @@ pub(super) fn stream(
     ))
 }
 
-impl Watching {
+impl WatchState {
     async fn next(&mut self) -> Result<WatchBatch, StoreError> {
         loop {
             if let Some(batch) = self.page.pop_front() {
                 return Ok(batch);
             }
             match self.registration.look() {
-                Look::Found(batch) => return Ok(batch),
-                Look::Nothing => self.registration.wake.notified().await,
-                Look::OnDisk(first, last) => self.read_page(first, last).await?,
-                Look::Closed => return Err(StoreError::Closed),
+                WatchCheck::Found(batch) => return Ok(batch),
+                WatchCheck::Nothing => self.registration.wake.notified().await,
+                WatchCheck::OnDisk(first, last) => self.read_page(first, last).await?,
+                WatchCheck::Closed => return Err(StoreError::Closed),
             }
         }
     }

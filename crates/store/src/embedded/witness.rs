@@ -36,7 +36,7 @@ impl Witness {
                 Some(revision) => Ok(Some(revision)),
                 None => Err(StoreError::Damaged {
                     path,
-                    what: "it does not hold a revision with its checksum".to_owned(),
+                    what: "it does not contain a revision with its checksum".to_owned(),
                 }),
             },
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 use super::clock::Clock;
 use super::failure::Failure;
 use super::file;
-use super::group::{Group, Staged};
+use super::group::{CommitGroup, StagedChanges};
 use super::hub::Hub;
 use super::job::Job;
 use super::leases::{Boot, Leases};
@@ -43,11 +43,11 @@ const TRIM_PAGES: i64 = 500;
 const REST: Duration = Duration::from_secs(1);
 
 /// The requester of the store's close.
-pub(super) type Closed = oneshot::Sender<Result<(), StoreError>>;
+pub(super) type CloseReply = oneshot::Sender<Result<(), StoreError>>;
 
-pub(super) enum Message {
+pub(super) enum WriterMessage {
     Job(Box<dyn Job>),
-    Close(Closed),
+    Close(CloseReply),
 }
 
 pub(super) struct Writer {
@@ -62,7 +62,7 @@ pub(super) struct Writer {
     pub(super) hub: Arc<Hub>,
     pub(super) readers: Arc<Readers>,
     pub(super) retention: Retention,
-    pub(super) messages: Receiver<Message>,
+    pub(super) messages: Receiver<WriterMessage>,
     /// Rows of compacted history remain, or pages to free.
     pub(super) trimming: bool,
     pub(super) rest_until: Option<Instant>,
@@ -75,7 +75,7 @@ pub(super) struct Writer {
 }
 
 /// The reason why a group stopped, for its requests.
-enum Stopped {
+enum GroupStop {
     NotDone(Failure),
     Unknown(Failure),
 }
@@ -84,14 +84,14 @@ impl Writer {
     pub(super) fn run(mut self) {
         let closing = loop {
             match self.messages.recv_timeout(self.wait()) {
-                Ok(Message::Job(job)) => {
+                Ok(WriterMessage::Job(job)) => {
                     let (jobs, closing) = self.gather(job);
                     self.perform(jobs);
                     if closing.is_some() {
                         break closing;
                     }
                 }
-                Ok(Message::Close(reply)) => break Some(reply),
+                Ok(WriterMessage::Close(reply)) => break Some(reply),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break None,
             }
@@ -130,16 +130,16 @@ impl Writer {
         }
     }
 
-    fn gather(&self, first: Box<dyn Job>) -> (Vec<Box<dyn Job>>, Option<Closed>) {
+    fn gather(&self, first: Box<dyn Job>) -> (Vec<Box<dyn Job>>, Option<CloseReply>) {
         let mut bytes = first.bytes();
         let mut jobs = vec![first];
         while jobs.len() < GROUP_JOBS && bytes < GROUP_BYTES {
             match self.messages.try_recv() {
-                Ok(Message::Job(job)) => {
+                Ok(WriterMessage::Job(job)) => {
                     bytes += job.bytes();
                     jobs.push(job);
                 }
-                Ok(Message::Close(reply)) => return (jobs, Some(reply)),
+                Ok(WriterMessage::Close(reply)) => return (jobs, Some(reply)),
                 Err(_) => break,
             }
         }
@@ -152,12 +152,15 @@ impl Writer {
         if jobs.len() > 1 && !self.failed {
             match self.attempt(|group| jobs.iter_mut().try_for_each(|job| job.perform(group))) {
                 Ok(()) => return jobs.into_iter().for_each(Job::finish),
-                Err(Stopped::Unknown(failure)) => {
+                Err(GroupStop::Unknown(failure)) => {
                     tracing::error!(?failure, "the disk did not confirm a write");
                     return jobs.into_iter().for_each(|job| job.fail(unknown()));
                 }
-                Err(Stopped::NotDone(failure)) => {
-                    tracing::debug!(?failure, "a group failed: trying each of it alone");
+                Err(GroupStop::NotDone(failure)) => {
+                    tracing::debug!(
+                        ?failure,
+                        "a group of writes failed; retrying them one by one"
+                    );
                 }
             }
         }
@@ -168,11 +171,11 @@ impl Writer {
             }
             match self.attempt(|group| job.perform(group)) {
                 Ok(()) => job.finish(),
-                Err(Stopped::Unknown(failure)) => {
+                Err(GroupStop::Unknown(failure)) => {
                     tracing::error!(?failure, "the disk did not confirm a write");
                     job.fail(unknown());
                 }
-                Err(Stopped::NotDone(failure)) => {
+                Err(GroupStop::NotDone(failure)) => {
                     job.fail(failure.into_store_error(&self.path, "write to the store"));
                 }
             }
@@ -182,30 +185,30 @@ impl Writer {
     /// Runs one SQLite transaction. The state in memory changes only once it is durable.
     fn attempt(
         &mut self,
-        work: impl FnOnce(&mut Group<'_>) -> Result<(), Failure>,
-    ) -> Result<(), Stopped> {
-        let not_done = |error: rusqlite::Error| Stopped::NotDone(error.into());
+        work: impl FnOnce(&mut CommitGroup<'_>) -> Result<(), Failure>,
+    ) -> Result<(), GroupStop> {
+        let not_done = |error: rusqlite::Error| GroupStop::NotDone(error.into());
         let transaction = self
             .connection
             .transaction_with_behavior(TransactionBehavior::Immediate)
             .map_err(not_done)?;
-        let mut group = Group::new(&transaction, &self.leases, self.revision, self.oldest);
+        let mut group = CommitGroup::new(&transaction, &self.leases, self.revision, self.oldest);
         group.room_bytes = self.quota_bytes - used_bytes(&transaction).map_err(not_done)?;
-        work(&mut group).map_err(Stopped::NotDone)?;
+        work(&mut group).map_err(GroupStop::NotDone)?;
         let staged = group.staged;
         if let Err(error) = transaction.commit() {
             let failure = Failure::from(error);
             if failure.leaves_outcome_unknown() {
                 self.fail();
-                return Err(Stopped::Unknown(failure));
+                return Err(GroupStop::Unknown(failure));
             }
-            return Err(Stopped::NotDone(failure));
+            return Err(GroupStop::NotDone(failure));
         }
         self.adopt(staged);
         Ok(())
     }
 
-    fn adopt(&mut self, staged: Staged) {
+    fn adopt(&mut self, staged: StagedChanges) {
         for (id, lease) in staged.leases {
             self.leases.set(id, lease);
         }
@@ -217,7 +220,7 @@ impl Writer {
         if let Some(last) = staged.batches.last() {
             self.revision = last.revision.0;
             if let Err(error) = self.witness.record(self.revision) {
-                tracing::warn!(%error, "cannot note what was acknowledged");
+                tracing::warn!(%error, "cannot record the acknowledged revision");
             }
             self.hub.publish(staged.batches);
         }
@@ -243,18 +246,15 @@ impl Writer {
             Self::forget_history,
             Self::trim,
         ] {
-            if let Err(Stopped::NotDone(failure) | Stopped::Unknown(failure)) = step(self) {
-                tracing::warn!(
-                    ?failure,
-                    "the store's housekeeping failed and is tried again"
-                );
+            if let Err(GroupStop::NotDone(failure) | GroupStop::Unknown(failure)) = step(self) {
+                tracing::warn!(?failure, "the store's maintenance failed; retrying");
                 self.rest_until = Some(Instant::now() + REST);
                 return;
             }
         }
     }
 
-    fn end_leases(&mut self) -> Result<(), Stopped> {
+    fn end_leases(&mut self) -> Result<(), GroupStop> {
         let ended = self.leases.ended(self.clock.since_boot(), GROUP_LEASES);
         if ended.is_empty() {
             return Ok(());
@@ -262,17 +262,17 @@ impl Writer {
         self.attempt(|group| ended.iter().try_for_each(|lease| group.end_lease(*lease)))
     }
 
-    fn follow_wall_clock(&mut self) -> Result<(), Stopped> {
+    fn follow_wall_clock(&mut self) -> Result<(), GroupStop> {
         if self.leases.next_end().is_none() || !self.boot.was_set(&*self.clock) {
             return Ok(());
         }
         let boot = self.boot.with_wall_of(&*self.clock);
-        boot.write(&self.connection).map_err(Stopped::NotDone)?;
+        boot.write(&self.connection).map_err(GroupStop::NotDone)?;
         self.boot = boot;
         Ok(())
     }
 
-    fn forget_history(&mut self) -> Result<(), Stopped> {
+    fn forget_history(&mut self) -> Result<(), GroupStop> {
         let now = self.clock.since_boot();
         if now < self.retention.next() {
             return Ok(());
@@ -285,13 +285,13 @@ impl Writer {
     }
 
     /// Does a bounded amount of work, so that writers never wait for long.
-    fn trim(&mut self) -> Result<(), Stopped> {
+    fn trim(&mut self) -> Result<(), GroupStop> {
         if !self.trimming {
             return Ok(());
         }
-        let deleted = trim_rows(&self.connection, self.oldest).map_err(Stopped::NotDone)?;
+        let deleted = trim_rows(&self.connection, self.oldest).map_err(GroupStop::NotDone)?;
         if deleted < TRIM_ROWS {
-            let left = trim_pages(&self.connection).map_err(Stopped::NotDone)?;
+            let left = trim_pages(&self.connection).map_err(GroupStop::NotDone)?;
             self.trimming = left > 0;
         }
         Ok(())

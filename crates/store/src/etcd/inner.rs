@@ -70,7 +70,7 @@ impl Inner {
     /// Reads the data of the first member that answers, new or old.
     async fn read_alone(&self, key: &[u8], options: &GetOptions) -> Result<GetResponse, Failure> {
         let options = options.clone().with_serializable();
-        let mut failure = Failure::NotDone("there is no member".into());
+        let mut failure = Failure::NotDone("no etcd member".into());
         for mut member in self.members.readable_alone() {
             let asked = member.alone.get(key, Some(options.clone()));
             failure = match tokio::time::timeout(ALONE, asked).await {
@@ -110,7 +110,7 @@ impl Inner {
         // write cannot succeed, so it is not even sent.
         if repeat == Repeat::OnlyIfNotDone && self.majority.lost_for().is_some() {
             return Err(Failure::NotDone(
-                "nothing is sent until there is one".into(),
+                "nothing is sent until a member is known".into(),
             ));
         }
         let answered = match self.majority.lost_for() {
@@ -137,7 +137,7 @@ impl Inner {
         if !self.majority.lose(since) {
             return;
         }
-        tracing::error!("no majority of the datastores answers: nothing is written");
+        tracing::error!("no majority of the datastores answers: writes are suspended");
         let inner = Arc::downgrade(self);
         tokio::spawn(async move {
             loop {

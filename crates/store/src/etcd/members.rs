@@ -259,7 +259,7 @@ impl Pause {
 /// Creates a client per member. The result is never empty.
 async fn connect_all(options: &EtcdOptions) -> Result<Vec<Member>, StoreError> {
     if options.endpoints.is_empty() {
-        return Err(StoreError::Invalid("no etcd endpoint is given".to_owned()));
+        return Err(StoreError::Invalid("no etcd endpoint given".to_owned()));
     }
     let mut members = Vec::new();
     for endpoint in &options.endpoints {
@@ -317,7 +317,7 @@ async fn client(
         (None, Some(("http", _))) => {}
         (None, Some(("https", _))) => return Err(invalid("https needs a CA certificate")),
         (Some(_), Some(("http", _))) => {
-            return Err(invalid("certificates are given, but it is not https"));
+            return Err(invalid("certificates are set, but the URL is not https"));
         }
         _ => return Err(invalid("must start with http:// or https://")),
     }

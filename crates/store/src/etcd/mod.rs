@@ -80,10 +80,13 @@ impl EtcdStore {
     pub async fn connect_even_to_one(options: EtcdOptions) -> Result<Self, StoreError> {
         let store = Self::unasked(&options).await?;
         match store.inner.newest_revision().await {
-            Err(StoreError::Unavailable(source)) => match store.inner.any_answers().await {
-                true => Ok(store),
-                false => Err(StoreError::Unavailable(source)),
-            },
+            Err(StoreError::Unavailable(source)) => {
+                if store.inner.any_answers().await {
+                    Ok(store)
+                } else {
+                    Err(StoreError::Unavailable(source))
+                }
+            }
             answered => answered.map(|_| store),
         }
     }
@@ -231,7 +234,7 @@ impl Store for EtcdStore {
     async fn lease_grant(&self, ttl: Duration) -> Result<LeaseId, StoreError> {
         if ttl.is_zero() {
             return Err(StoreError::Invalid(
-                "a lease must last for some time".to_owned(),
+                "a lease needs a duration above zero".to_owned(),
             ));
         }
         // etcd counts whole seconds, and may grant more time than requested.

@@ -45,13 +45,13 @@ enum ProbeError {
         #[source]
         source: std::io::Error,
     },
-    #[error("etcd at {endpoint} refused us: it wants a client certificate, and none is given")]
+    #[error("etcd at {endpoint} requires a client certificate, and none is configured")]
     NoCertificate {
         endpoint: String,
         #[source]
         source: std::io::Error,
     },
-    #[error("the certificates for etcd cannot be used")]
+    #[error("cannot use the certificates for etcd")]
     Settings(#[source] Source),
 }
 

@@ -6,10 +6,12 @@
 //!
 //! Absent: use as a store. The v2 API has no transactions and no leases.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::future::{Either, select};
 use http::header::{CONTENT_TYPE, HOST};
 use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
@@ -196,7 +198,7 @@ impl EtcdV2 {
         let path = format!("{}{key}", self.root);
         let path = encoded(path.trim_end_matches('/'), true);
         let uri = format!("/v2/keys{path}?{query}");
-        let mut failure = EtcdV2Error::Refused("no member is given".to_owned());
+        let mut failure = EtcdV2Error::Refused("no etcd member given".to_owned());
         for endpoint in &self.endpoints {
             match self.ask(endpoint, &method, &uri, body.clone()).await {
                 Err(error @ EtcdV2Error::Unreachable { .. }) => failure = error,
@@ -230,13 +232,14 @@ impl EtcdV2 {
             .body(Full::new(Bytes::from(body.unwrap_or_default())))
             .map_err(|error| unreachable(error.into()))?;
         let exchanged = exchange(stream, request);
-        let (status, index, bytes) = match uri.contains("?wait=true") {
+        let (status, index, bytes) = if uri.contains("?wait=true") {
             // The answer comes with the next change.
-            true => exchanged.await.map_err(unreachable)?,
-            false => match tokio::time::timeout(self.timeout, exchanged).await {
+            exchanged.await.map_err(unreachable)?
+        } else {
+            match tokio::time::timeout(self.timeout, exchanged).await {
                 Ok(exchanged) => exchanged.map_err(unreachable)?,
                 Err(elapsed) => return Err(unreachable(elapsed.into())),
-            },
+            }
         };
         match (serde_json::from_slice(&bytes), status) {
             (Ok(answer), _) => Ok((answer, index)),
@@ -283,15 +286,10 @@ async fn exchange(
             .await?;
         Ok((status, index.unwrap_or(0), body.to_bytes()))
     };
-    tokio::pin!(answer);
-    tokio::pin!(connection);
-    let mut open = true;
-    loop {
-        tokio::select! {
-            answer = &mut answer => return answer,
-            // Whatever ended the connection, the answer shows it.
-            _ = &mut connection, if open => open = false,
-        }
+    // Whatever ends the connection, the answer shows it.
+    match select(pin!(answer), pin!(connection)).await {
+        Either::Left((answer, _)) => answer,
+        Either::Right((_, answer)) => answer.await,
     }
 }
 

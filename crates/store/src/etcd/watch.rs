@@ -55,14 +55,14 @@ pub(super) async fn watch(
 }
 
 /// A stream whose watch the member has accepted.
-struct Opened {
+struct OpenedWatch {
     member: usize,
     stream: etcd_client::WatchStream,
     /// The first response: the watch is accepted, or it is already over.
     first: WatchResponse,
 }
 
-async fn open(inner: &Inner, prefix: &[u8], start: Revision) -> Result<Opened, Failure> {
+async fn open(inner: &Inner, prefix: &[u8], start: Revision) -> Result<OpenedWatch, Failure> {
     let options = WatchOptions::new()
         .with_prefix()
         .with_fragment()
@@ -73,9 +73,9 @@ async fn open(inner: &Inner, prefix: &[u8], start: Revision) -> Result<Opened, F
         async move {
             let mut stream = member.watches.watch(prefix, Some(options)).await?;
             let first = stream.message().await?.ok_or_else(|| {
-                etcd_client::Error::WatchError("the stream ended at once".to_owned())
+                etcd_client::Error::WatchError("the stream ended immediately".to_owned())
             })?;
-            Ok(Opened {
+            Ok(OpenedWatch {
                 member: index,
                 stream,
                 first,
@@ -109,7 +109,7 @@ struct Reader {
 }
 
 impl Reader {
-    async fn run(mut self, opened: Opened) {
+    async fn run(mut self, opened: OpenedWatch) {
         let mut opened = Some(opened);
         loop {
             let end = match opened.take() {
@@ -139,7 +139,7 @@ impl Reader {
         }
     }
 
-    async fn reopen(&mut self) -> Result<Opened, End> {
+    async fn reopen(&mut self) -> Result<OpenedWatch, End> {
         let work = async {
             self.pause.wait().await;
             open(&self.inner, &self.prefix, self.next).await
@@ -158,15 +158,15 @@ impl Reader {
             mendable => {
                 tracing::warn!(
                     failure = %mendable.into_source(),
-                    "no etcd member accepts the watch; trying on"
+                    "no etcd member accepts the watch; retrying"
                 );
                 End::Broken
             }
         })
     }
 
-    async fn read(&mut self, opened: Opened) -> End {
-        let Opened {
+    async fn read(&mut self, opened: OpenedWatch) -> End {
+        let OpenedWatch {
             member,
             mut stream,
             first,
@@ -187,7 +187,7 @@ impl Reader {
                     return End::Broken;
                 }
                 Err(error) => {
-                    tracing::debug!(%error, "the watch stream broke");
+                    tracing::debug!(%error, "the watch stream was interrupted");
                     self.inner.members.failed(member);
                     return End::Broken;
                 }

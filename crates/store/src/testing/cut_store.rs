@@ -11,7 +11,7 @@ use crate::{SharedStore, StoreError, Transaction, TransactionOutcome};
 
 /// The fate of the chosen write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Cut {
+pub enum CutPoint {
     /// It never reaches the store, and nothing does afterwards.
     Before,
     /// It is done without an answer, and nothing works afterwards.
@@ -25,7 +25,7 @@ pub enum Cut {
 pub struct CutStore {
     inner: SharedStore,
     at: u64,
-    cut: Cut,
+    cut: CutPoint,
     /// Counts lease operations as writes too.
     leases_count: bool,
     writes: AtomicU64,
@@ -33,7 +33,7 @@ pub struct CutStore {
 }
 
 impl CutStore {
-    pub fn new(inner: SharedStore, at: u64, cut: Cut) -> Self {
+    pub fn new(inner: SharedStore, at: u64, cut: CutPoint) -> Self {
         Self {
             inner,
             at,
@@ -45,7 +45,7 @@ impl CutStore {
     }
 
     /// Creates a store that counts only transactions.
-    pub fn at_commit(inner: SharedStore, at: u64, cut: Cut) -> Self {
+    pub fn at_commit(inner: SharedStore, at: u64, cut: CutPoint) -> Self {
         Self {
             leases_count: false,
             ..Self::new(inner, at, cut)
@@ -68,11 +68,11 @@ impl CutStore {
     }
 
     pub fn is_cut(&self) -> bool {
-        self.is_reached() && !matches!(self.cut, Cut::Unsure { .. })
+        self.is_reached() && !matches!(self.cut, CutPoint::Unsure { .. })
     }
 
     /// Counts a write. `None`: it passes as usual.
-    fn count(&self) -> Result<Option<Cut>, StoreError> {
+    fn count(&self) -> Result<Option<CutPoint>, StoreError> {
         let number = self.writes.fetch_add(1, Ordering::SeqCst);
         match (number == self.at, number > self.at && self.is_cut()) {
             (true, _) => Ok(Some(self.cut)),
@@ -88,12 +88,12 @@ impl CutStore {
     ) -> Result<T, StoreError> {
         match self.count()? {
             None => work.await,
-            Some(Cut::Before) => Err(gone()),
-            Some(Cut::After) => {
+            Some(CutPoint::Before) => Err(gone()),
+            Some(CutPoint::After) => {
                 work.await?;
                 Err(gone())
             }
-            Some(Cut::Unsure { done }) => {
+            Some(CutPoint::Unsure { done }) => {
                 if done {
                     work.await?;
                 }

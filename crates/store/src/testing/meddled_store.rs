@@ -9,15 +9,15 @@ use std::sync::{Mutex, PoisonError};
 use super::Overlay;
 use crate::{SharedStore, StoreError, Transaction, TransactionOutcome};
 
-type Meddling = Pin<Box<dyn Future<Output = ()> + Send>>;
+type Interference = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Passes everything on, and does something else before the first write.
-pub struct MeddledStore {
+pub struct InterferingStore {
     inner: SharedStore,
-    meddling: Mutex<Option<Meddling>>,
+    meddling: Mutex<Option<Interference>>,
 }
 
-impl MeddledStore {
+impl InterferingStore {
     pub fn new(inner: SharedStore, meddling: impl Future<Output = ()> + Send + 'static) -> Self {
         Self {
             inner,
@@ -30,12 +30,12 @@ impl MeddledStore {
         self.lock().is_none()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Meddling>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Interference>> {
         self.meddling.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Overlay for MeddledStore {
+impl Overlay for InterferingStore {
     fn inner(&self) -> &SharedStore {
         &self.inner
     }

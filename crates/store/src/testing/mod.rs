@@ -15,10 +15,10 @@ mod memory_store;
 mod overlay;
 
 pub use authority::TestAuthority;
-pub use cut_store::{Cut, CutStore};
+pub use cut_store::{CutPoint, CutStore};
 pub use delayed_store::{Delay, DelayedStore};
 pub use etcd_cluster::EtcdCluster;
 pub use etcd_member::free_port;
-pub use meddled_store::MeddledStore;
+pub use meddled_store::InterferingStore;
 pub use memory_store::MemoryStore;
 pub use overlay::{Call, Overlay};

@@ -45,6 +45,14 @@ pub trait Overlay: Send + Sync + 'static {
         self.inner().commit(transaction)
     }
 
+    /// Replaces [`Store::get`].
+    fn do_get(
+        &self,
+        key: &str,
+    ) -> impl Future<Output = Result<Option<KeyValue>, StoreError>> + Send {
+        async move { self.inner().get(key).await }
+    }
+
     /// Replaces [`Store::range`].
     fn do_range(&self, range: Range) -> impl Future<Output = Result<RangePage, StoreError>> + Send {
         self.inner().range(range)
@@ -63,7 +71,7 @@ pub trait Overlay: Send + Sync + 'static {
 #[async_trait]
 impl<O: Overlay> Store for O {
     async fn get(&self, key: &str) -> Result<Option<KeyValue>, StoreError> {
-        self.around(Call::Read, self.inner().get(key)).await
+        self.around(Call::Read, self.do_get(key)).await
     }
 
     async fn range(&self, range: Range) -> Result<RangePage, StoreError> {

@@ -1,4 +1,4 @@
-//! Catalogs: what is kept, and what differs.
+//! Catalogs: lists and comparisons.
 
 use bunraku_model::catalog::{CatalogDiff, ListDiff};
 use bunraku_model::{CatalogId, CodeId, EnvironmentName, NodeName};
@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Where a node's catalogs stand.
+/// The state of a node's catalogs.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct CatalogSummary {
     #[schema(value_type = String)]
@@ -26,19 +26,19 @@ pub struct CatalogSummary {
     pub state: CatalogState,
 }
 
-/// What a catalog is to its node.
+/// The state of a catalog.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CatalogState {
-    /// The newest compiled one, and a release named it.
+    /// The newest compiled catalog, and it is released.
     Released,
-    /// A release named it, and a newer one is compiled.
+    /// It is released, and a newer one is compiled.
     Outdated,
-    /// The newest compiled one, held until a release names it.
+    /// The newest compiled catalog, held until it is released.
     Held,
 }
 
-/// What differs between two catalogs.
+/// The differences between two catalogs.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct CatalogDiffReply {
     #[schema(value_type = String)]
@@ -49,15 +49,15 @@ pub struct CatalogDiffReply {
     pub diff: CatalogDiff,
 }
 
-/// Whose catalog to compare with that of plain Puppet.
+/// A request to compare a node's catalog with plain Puppet's.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct PuppetComparisonRequest {
     #[schema(value_type = String)]
     pub node: NodeName,
 }
 
-/// What differs between a node's catalog and the one that plain Puppet
-/// compiles from the same inputs: `-` only plain Puppet has, `+` only ours.
+/// The differences between a node's catalog and the one that plain Puppet compiles from the same
+/// inputs. `-`: only in plain Puppet's, `+`: only in ours.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct PuppetComparison {
     #[schema(value_type = String)]
@@ -77,23 +77,23 @@ impl PuppetComparison {
     }
 }
 
-/// What would a commit change, on which nodes?
+/// A request to show what a commit would change, and on which nodes.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct FleetDiffRequest {
     #[schema(value_type = String)]
     pub environment: EnvironmentName,
     /// A commit, branch or tag of the environment's repository.
     pub commit: String,
-    /// Compare with what this commit gives, instead of the newest catalogs.
+    /// Compare with the catalogs of this commit instead of the newest ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub against: Option<String>,
-    /// Only these; all of the environment when empty.
+    /// Only these nodes. If empty, all nodes of the environment.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>)]
     pub nodes: Vec<NodeName>,
 }
 
-/// The answer, with equal changes told once.
+/// The changes across the fleet, grouped by identical change.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct FleetDiff {
     /// The commit that was compiled, in full.
@@ -102,20 +102,20 @@ pub struct FleetDiff {
     pub code_id: Option<CodeId>,
     /// Nodes that were compared.
     pub compared: usize,
-    /// What changes, the most widespread first.
+    /// The changes, most widespread first.
     pub groups: Vec<FleetChange>,
     /// Nodes for which nothing changes.
     pub unchanged: usize,
-    /// Nodes that have nothing to compare with, or nothing compiled.
+    /// Nodes without a catalog to compare.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>)]
     pub without_catalog: Vec<NodeName>,
-    /// Nodes for which it does not compile, by equal message.
+    /// Nodes for which the compile fails, grouped by message.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<FleetFailure>,
 }
 
-/// A change, and every node that it happens on.
+/// A change and the nodes that it affects.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct FleetChange {
     #[schema(value_type = Vec<String>)]

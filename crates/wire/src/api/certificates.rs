@@ -19,12 +19,12 @@ pub struct CertificateEntry {
     pub not_before: Timestamp,
     #[schema(value_type = String, format = DateTime)]
     pub not_after: Timestamp,
-    /// Who let it in: an operator's name, a token, a renewal.
+    /// The signer: an operator's name, a token, or `renewal`.
     pub signed_by: String,
     pub state: CertificateState,
 }
 
-/// Does a certificate count?
+/// The state of a certificate.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "state", rename_all = "lowercase")]
 pub enum CertificateState {
@@ -38,28 +38,28 @@ pub enum CertificateState {
     },
 }
 
-/// A request that waits for an operator.
+/// A pending certificate request.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct PendingRequest {
     #[schema(value_type = String)]
     pub name: NodeName,
-    /// Of the request: what the node prints as well.
+    /// The fingerprint of the request, which the node also prints.
     pub fingerprint: String,
     #[schema(value_type = String, format = DateTime)]
     pub received: Timestamp,
-    /// The address it came from.
+    /// The address that sent it.
     pub from: String,
 }
 
-/// Sign a waiting request.
+/// A request to sign a pending certificate request.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct SignRequest {
-    /// Refuse if the request is not this one.
+    /// The expected fingerprint. Signing fails if it differs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fingerprint: Option<String>,
 }
 
-/// Revoke every valid certificate of a name, or one of them.
+/// A request to revoke all valid certificates of a name, or one of them.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct RevokeRequest {
     pub reason: String,
@@ -68,21 +68,21 @@ pub struct RevokeRequest {
     pub serial: Option<String>,
 }
 
-/// The holder of a valid certificate asks for its next one.
+/// A request of a certificate's holder to renew it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct RenewRequest {
     /// PKCS#10, PEM. Its common name must be the holder's.
     pub certificate_request: String,
 }
 
-/// An operator asks for a certificate of any role.
+/// An operator's request for a certificate of any role.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct IssueRequest {
     /// PKCS#10, PEM.
     pub certificate_request: String,
     #[schema(value_type = String)]
     pub role: Role,
-    /// Names and addresses that a server answers to.
+    /// The names and addresses of a server.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub server_names: Vec<String>,
 }
@@ -92,34 +92,34 @@ pub struct IssueRequest {
 pub struct IssuedCertificate {
     /// PEM.
     pub certificate: String,
-    /// PEM, the whole chain above it.
+    /// The CA chain, PEM.
     pub ca: String,
 }
 
-/// Make a join token.
+/// A request for a join token.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct TokenRequest {
     pub ttl_seconds: u64,
-    /// Good only for this node.
+    /// The only node that may use it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub node: Option<NodeName>,
 }
 
-/// The only time that the token itself is shown.
+/// A new token. The token itself is shown only here.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NewToken {
     pub token: String,
     #[serde(flatten)]
     pub entry: TokenEntry,
-    /// What the node pins.
+    /// The CA fingerprint that the node pins.
     pub ca_fingerprint: String,
 }
 
 /// A token that can still be used.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct TokenEntry {
-    /// Names the token without giving it away.
+    /// Identifies the token without revealing it.
     pub id: String,
     #[schema(value_type = Option<String>)]
     pub node: Option<NodeName>,

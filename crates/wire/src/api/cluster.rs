@@ -1,36 +1,36 @@
-//! The servers among themselves: who is a member, who keeps the data.
+//! The cluster: its members and datastores.
 
 use bunraku_model::NodeName;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Where the store has what the members agreed on. One writer each.
+/// The keys of cluster data. Each key has one writer.
 pub mod keys {
     use bunraku_model::NodeName;
 
-    /// Everything about the cluster itself.
+    /// All data about the cluster itself.
     pub const ALL: &str = "cluster/";
     /// Written once, by the first server.
     pub const SETTINGS: &str = "cluster/settings";
     /// Servers that have joined: written when they join, then by operators.
     pub const MEMBERS: &str = "cluster/members/";
-    /// What each server was told to run: written by the elected server.
+    /// What each server should run: written by the elected server.
     pub const ORDERS: &str = "cluster/orders/";
-    /// The change under way: written by the elected server.
+    /// The change in progress: written by the elected server.
     pub const PLAN: &str = "cluster/plan";
     /// etcd's members: written by the elected server.
     pub const DATASTORES: &str = "cluster/datastores";
     /// The elected server, bound to its lease.
     pub const LEADER: &str = "cluster/leader";
-    /// What happened, the newest last: written by the elected server.
+    /// Cluster events, newest last: written by the elected server.
     pub const EVENTS: &str = "cluster/events";
-    /// Servers that were removed for good: written by operators, deleted when
-    /// one of that name joins anew.
+    /// Permanently removed servers: written by operators, deleted when a server with that name
+    /// joins again.
     pub const REMOVED: &str = "cluster/removed/";
-    /// Which etcd runs on each server, and which is installed: written by that server.
+    /// The etcd version that each server runs and has installed: written by that server.
     pub const PROGRAMS: &str = "cluster/programs/";
-    /// Tokens that let a server in, by their hash.
+    /// Tokens with which a server can join, by their hash.
     pub const TOKENS: &str = "cluster/join-tokens/";
 
     pub fn member(name: &NodeName) -> String {
@@ -54,11 +54,11 @@ pub mod keys {
     }
 }
 
-/// What holds for the whole cluster.
+/// Settings of the whole cluster.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ClusterSettings {
     pub cluster: String,
-    /// How many servers keep the data, when there are enough of them.
+    /// The number of datastores, if there are enough servers.
     pub datastores: usize,
 }
 
@@ -71,20 +71,20 @@ pub struct MemberRecord {
     pub member_address: String,
     /// `HOST:PORT` for nodes and operators.
     pub api_address: String,
-    /// Of its datastore, for members.
+    /// The URL of its datastore for members.
     pub client_url: String,
-    /// Of its datastore, for other datastores.
+    /// The URL of its datastore for other datastores.
     pub peer_url: String,
-    /// May keep data.
+    /// `true` if it may run a datastore.
     pub eligible: bool,
-    /// Its role is to move away.
+    /// `true` if its datastore should move to another server.
     #[serde(default)]
     pub draining: bool,
     #[schema(value_type = String, format = DateTime)]
     pub joined: Timestamp,
 }
 
-/// A member on etcd's list.
+/// An entry of etcd's member list.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct DatastoreRecord {
     pub id: u64,
@@ -92,34 +92,34 @@ pub struct DatastoreRecord {
     pub name: Option<NodeName>,
     pub client_url: String,
     pub peer_url: String,
-    /// Copies, and has no vote yet.
+    /// `true` if it is a learner: it copies the data and has no vote yet.
     pub learner: bool,
     pub healthy: bool,
 }
 
-/// Something that happened to the datastores.
+/// A change of the datastores.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ClusterEvent {
     #[schema(value_type = String, format = DateTime)]
     pub at: Timestamp,
-    /// The server that did it.
+    /// The server that made the change.
     #[schema(value_type = String)]
     pub by: NodeName,
     pub what: String,
 }
 
-/// A server that was removed for good.
+/// A permanently removed server.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct RemovedMember {
     #[schema(value_type = String)]
     pub name: NodeName,
     #[schema(value_type = String, format = DateTime)]
     pub at: Timestamp,
-    /// The operator.
+    /// The operator who removed it.
     pub by: String,
 }
 
-/// Let a server in. The token says that an operator wants it.
+/// A server asks to join. The token proves an operator's consent.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ClusterJoinRequest {
     pub token: String,
@@ -127,30 +127,30 @@ pub struct ClusterJoinRequest {
     pub server: JoiningServer,
 }
 
-/// Let a server in that is known over SSH. What it needs to be a member is not
-/// in the reply: it is put into its place over SSH.
+/// A server asks to join and is verified over SSH. The reply does not contain the credentials:
+/// another server writes them to the machine over SSH.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ClusterSshJoinRequest {
-    /// The directory below [`SSH_PLACE`] in which it waits: 64 hexadecimal digits.
+    /// The name of its directory below [`SSH_PLACE`]: 64 hexadecimal digits.
     pub place: String,
-    /// The fingerprint of its certificate request; the same is in its place.
+    /// The fingerprint of its certificate request, which is also in its directory.
     pub key: String,
     #[serde(flatten)]
     pub server: JoiningServer,
 }
 
-/// Where a server waits for another one to reach it over SSH: a directory of
-/// its own, with the file `key` in it and, when it was let in, `welcome`.
+/// The parent of the directories in which joining servers wait to be reached over SSH. Each
+/// directory contains the file `key` and, once the server was accepted, `welcome`.
 pub const SSH_PLACE: &str = "/run/bunraku-join";
 
-/// Who let it in.
+/// The answer to a server that was verified over SSH.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ClusterSshWelcome {
     #[schema(value_type = String)]
     pub verified_by: NodeName,
 }
 
-/// A server that wants to be a member, and where it is reached.
+/// A joining server and its addresses.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct JoiningServer {
     #[schema(value_type = String)]
@@ -162,7 +162,7 @@ pub struct JoiningServer {
     pub eligible: bool,
 }
 
-/// An authority: whoever has this can sign.
+/// The files of an authority, including its signing key.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AuthorityFiles {
     pub certificates: String,
@@ -175,23 +175,24 @@ impl std::fmt::Debug for AuthorityFiles {
     }
 }
 
-/// All that a server needs to be a member. It is as secret as the authorities in it.
+/// Everything that a server needs to become a member. As secret as the authorities that it
+/// contains.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ClusterWelcome {
     pub cluster: String,
     pub epoch: u64,
-    /// Who signs nodes, operators and servers. Absent where that is a Puppet
-    /// authority, which is not ours to give away.
+    /// The authority that signs nodes, operators and servers. Absent if it is a Puppet authority,
+    /// which Bunraku does not copy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authority: Option<AuthorityFiles>,
-    /// Who signs members for each other.
+    /// The authority for connections between members.
     pub member_authority: AuthorityFiles,
     pub members: Vec<MemberRecord>,
-    /// Where the store is.
+    /// The endpoints of the store.
     pub endpoints: Vec<String>,
 }
 
-/// A token that lets one server in.
+/// A token with which one server can join.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ClusterInvitation {
     pub token: String,
@@ -200,19 +201,19 @@ pub struct ClusterInvitation {
     pub ca_fingerprint: String,
 }
 
-/// How long an invitation is good.
+/// A request for an invitation, with its lifetime.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ClusterInviteRequest {
     pub ttl_seconds: u64,
 }
 
-/// Move a server's role away, or stop doing so.
+/// A request to drain a server, or to stop draining it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct DrainRequest {
     pub draining: bool,
 }
 
-/// Whether a server is there.
+/// The state of a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum MemberState {
@@ -222,9 +223,9 @@ pub enum MemberState {
     Left,
 }
 
-/// What one member knows of another.
+/// One member's view of another.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
-pub struct MemberSeen {
+pub struct MemberView {
     #[schema(value_type = String)]
     pub name: NodeName,
     pub state: MemberState,
@@ -234,54 +235,54 @@ pub struct MemberSeen {
     pub said_by: NodeName,
 }
 
-/// What one member sees: the answer differs from server to server, on purpose.
+/// One member's view of the cluster. It differs between servers by design.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
-pub struct ClusterSight {
+pub struct ClusterView {
     #[schema(value_type = String)]
     pub seen_by: NodeName,
     pub epoch: u64,
-    /// 0 when this member itself gets all the time that it needs.
+    /// This member's own health: 0 if it runs without delays.
     pub health_score: u32,
-    pub members: Vec<MemberSeen>,
-    /// Why nothing is being changed, as the elected server last said.
+    pub members: Vec<MemberView>,
+    /// The reason why the elected server makes no change, according to its last message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<String>,
-    /// Servers that keep data and have a vote, as the store last said.
+    /// The number of voting datastores, according to the last answer of the store.
     #[serde(default)]
     pub datastores: usize,
-    /// Those of them that answer.
+    /// The number of voting datastores that answer.
     #[serde(default)]
     pub datastores_healthy: usize,
-    /// How often the datastores were changed.
+    /// The number of changes to the datastores.
     #[serde(default)]
     pub changes: u64,
 }
 
-/// The cluster, as one of its servers sees it.
+/// The cluster as seen by one of its servers.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ClusterStatus {
     pub settings: ClusterSettings,
-    pub sight: ClusterSight,
+    pub sight: ClusterView,
     /// The server that changes the datastores.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub leader: Option<NodeName>,
     pub members: Vec<MemberRecord>,
     pub datastores: Vec<DatastoreRecord>,
-    /// The change under way.
+    /// The change in progress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub change: Option<serde_json::Value>,
     pub events: Vec<ClusterEvent>,
-    /// For how long no majority of the datastores has answered: then all of
-    /// this but `sight` is old.
+    /// The number of seconds without an answer from a majority of the datastores. If set,
+    /// everything except `sight` may be stale.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub without_majority_seconds: Option<u64>,
 }
 
-/// Where else nodes and operators can go.
+/// The servers that nodes and operators can use.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ServerList {
-    /// `HOST:PORT`, in no order.
+    /// `HOST:PORT` of each, in no particular order.
     pub servers: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! Commands for nodes: sent once, delivered until they are answered.
+//! Commands for nodes. Each is delivered until the node answers.
 
 use bunraku_model::{Administration, CommandId, NodeName, NodeRunId, RunId};
 use jiff::Timestamp;
@@ -7,18 +7,18 @@ use utoipa::ToSchema;
 
 use super::{RunRequest, Target};
 
-/// What a node can be asked to do.
+/// A command for a node.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "do", rename_all = "snake_case")]
 pub enum Command {
-    /// Answer.
+    /// Answer at once.
     Ping,
     /// Collect facts and submit them now.
     RefreshFacts,
-    /// Take a run into the node's queue. The answer says that the queue has
-    /// it, durably; how it went is in the report with its id.
+    /// Add a run to the node's queue. The answer confirms that the run is stored in the queue. The
+    /// report with its id contains the outcome.
     Run(Box<RunRequest>),
-    /// Take a run out of the queue, or end it if it is at work.
+    /// Remove a run from the queue, or end it if it has started.
     CancelRun {
         #[schema(value_type = String)]
         run: NodeRunId,
@@ -31,7 +31,7 @@ pub enum Command {
     },
 }
 
-/// A command on its way to one node.
+/// A command addressed to one node.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Envelope {
     #[schema(value_type = String)]
@@ -40,7 +40,7 @@ pub struct Envelope {
     pub sent_by: String,
     #[schema(value_type = String, format = DateTime)]
     pub sent: Timestamp,
-    /// After this it is not carried out any more.
+    /// The time after which the node ignores the command.
     #[schema(value_type = String, format = DateTime)]
     pub expires: Timestamp,
 }
@@ -49,18 +49,17 @@ pub struct Envelope {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "message", rename_all = "snake_case")]
 pub enum StreamMessage {
-    /// The stream is open, and everything that waited follows.
+    /// The stream is open. Pending commands follow.
     Welcome {
         server: String,
     },
     Command(Envelope),
-    /// What the node should look like changed: fetch it when it suits. Sent
-    /// once when the stream opens, and at every change.
+    /// The node's target. Sent when the stream opens and at every change.
     Target {
         target: Option<Target>,
     },
-    /// Which ordered run has the node for itself. Sent when the stream opens
-    /// if there is one, at every change, and again while it holds.
+    /// The ordered run that holds the node. Sent when the stream opens if there is one, at every
+    /// change, and repeatedly while it lasts.
     Hold {
         hold: Option<NodeHold>,
     },
@@ -70,30 +69,30 @@ pub enum StreamMessage {
     },
     /// Another agent with the same certificate connected.
     Superseded,
-    /// The server shuts down: go to the next one.
+    /// The server shuts down. Connect to another one.
     Goodbye,
 }
 
-/// An ordered run has the node for itself: the node starts no other run.
+/// An ordered run holds the node, so the node starts no other run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct NodeHold {
     #[schema(value_type = String)]
     pub run: RunId,
-    /// Good for so long by the node's own monotonic clock, unless it is said again.
+    /// The hold's lifetime by the node's monotonic clock, unless it is repeated.
     pub seconds: u64,
 }
 
-/// Send one command to some nodes.
+/// A request to send one command to several nodes.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct SendCommand {
     #[schema(value_type = Vec<String>)]
     pub nodes: Vec<NodeName>,
     pub command: Command,
-    /// How long it may wait for a node that is away.
+    /// How long the command waits for a disconnected node.
     pub ttl_seconds: u64,
 }
 
-/// Its id on each node, in the order of the request.
+/// The command's id for one node. Replies list them in the order of the request.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct SentCommand {
     #[schema(value_type = String)]
@@ -111,19 +110,19 @@ pub struct CommandResult {
     pub finished: Timestamp,
 }
 
-/// How it ended on the node.
+/// The outcome on the node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CommandOutcome {
     Done,
     Failed,
-    /// It reached the node after its time.
+    /// It reached the node after it had expired.
     Expired,
-    /// The agent is older than the command.
+    /// The agent is too old to know the command.
     NotUnderstood,
 }
 
-/// Where a command stands.
+/// The status of a command.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct CommandStatus {
     #[schema(value_type = String)]
@@ -134,14 +133,14 @@ pub struct CommandStatus {
     pub state: CommandState,
 }
 
-/// Waiting, out of time, or answered.
+/// The state of a command.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum CommandState {
     Pending {
         command: Envelope,
     },
-    /// It waited for longer than it was allowed to.
+    /// The node did not receive it in time.
     Expired {
         command: Envelope,
     },

@@ -1,4 +1,4 @@
-//! The compile queue, and what compiling gave.
+//! The compile queue and compile results.
 
 use bunraku_model::{CatalogId, CodeId, EnvironmentName, FactSetId, NodeName};
 use jiff::Timestamp;
@@ -7,31 +7,33 @@ use utoipa::ToSchema;
 
 use super::CompileProblem;
 
-/// Why a node is to be compiled.
+/// The reason for a compile.
 #[derive(
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize, ToSchema,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum CompileReason {
-    /// Somebody asked.
+    /// An operator's request.
     Person,
-    /// A deploy by a person.
+    /// A deploy by an operator.
     Code,
     /// A deploy by a webhook.
     Hook,
     /// The node's facts changed.
     Facts,
-    /// Somebody else holds a lock that its code asks for.
+    /// The holder of a lock that its code reads has changed.
     Lock,
+    /// The answer to a question of its code about other nodes changed.
+    Answers,
 }
 
 impl CompileReason {
-    /// Smaller comes first: a person waits, facts do not.
+    /// Returns the priority; lower comes first. Operators wait for results, facts do not.
     pub fn priority(self) -> u8 {
         match self {
             Self::Person => 0,
             Self::Code | Self::Hook => 1,
-            Self::Facts | Self::Lock => 2,
+            Self::Facts | Self::Lock | Self::Answers => 2,
         }
     }
 
@@ -42,11 +44,12 @@ impl CompileReason {
             Self::Hook => "hook",
             Self::Facts => "facts",
             Self::Lock => "lock",
+            Self::Answers => "answers",
         }
     }
 }
 
-/// Which nodes to compile.
+/// The nodes to compile.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CompileSelection {
@@ -57,7 +60,7 @@ pub enum CompileSelection {
     All,
 }
 
-/// What was put into the queue.
+/// The compiles that were queued.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct CompileRequested {
     #[schema(value_type = Vec<String>)]
@@ -72,34 +75,34 @@ pub struct QueuedCompile {
     #[schema(value_type = String)]
     pub environment: EnvironmentName,
     pub reasons: Vec<CompileReason>,
-    /// When the first of its requests came.
+    /// The time of its first request.
     #[schema(value_type = String, format = DateTime)]
     pub since: Timestamp,
-    /// When the newest came.
+    /// The time of its newest request.
     #[schema(value_type = String, format = DateTime)]
     pub requested: Timestamp,
-    /// Being compiled since then.
+    /// The start of the compile, if it has started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub started: Option<Timestamp>,
 }
 
-/// Ask how compiling these nodes went.
+/// A request for the compile status of nodes.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct CompileStatusRequest {
     #[schema(value_type = Vec<String>)]
     pub nodes: Vec<NodeName>,
-    /// Hold the answer back until none of them waits, for at most so long.
+    /// Delay the answer until none of them is queued, for at most this long.
     #[serde(default)]
     pub wait_seconds: u64,
 }
 
-/// What compiling a node gave last.
+/// The compile status of a node.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct CompileStatus {
     #[schema(value_type = String)]
     pub node: NodeName,
-    /// It is in the queue: a newer outcome is on its way.
+    /// `true` if the node is queued again.
     pub waiting: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<LastCompile>,
@@ -120,7 +123,7 @@ pub struct LastCompile {
     pub at: Timestamp,
     pub took_ms: u64,
     pub outcome: CompileOutcome,
-    /// What the compiler logged: warnings, and what code reported with `notice()`.
+    /// Messages of the compiler: warnings and `notice()` calls.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<CompileNote>,
 }
@@ -139,7 +142,7 @@ pub struct CompileNote {
     pub column: Option<u64>,
 }
 
-/// How it ended.
+/// The outcome of a compile.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum CompileOutcome {
@@ -147,10 +150,10 @@ pub enum CompileOutcome {
         #[schema(value_type = String)]
         catalog: CatalogId,
         resources: usize,
-        /// The catalog is not the one before.
+        /// `true` if the catalog differs from the previous one.
         changed: bool,
     },
-    /// The catalog before stays.
+    /// The compile failed. The previous catalog stays.
     Failed { problems: Vec<CompileProblem> },
     /// The environment has no code yet.
     NoCode,

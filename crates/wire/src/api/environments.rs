@@ -1,17 +1,17 @@
-//! Environments: code from git, and what became of each deploy.
+//! Environments: code from git, and its deploys.
 
-use bunraku_model::{CodeId, EnvironmentName, NodeName};
+use bunraku_model::{CodeId, EnvironmentName, NodeName, OrderingMode, RepositoryName};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// What becomes of catalogs that were compiled.
+/// What happens to compiled catalogs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ReleasePolicy {
-    /// Released as they are compiled.
+    /// Released when they are compiled.
     Auto,
-    /// Held until somebody releases them.
+    /// Held until an operator releases them.
     #[default]
     Manual,
 }
@@ -25,24 +25,31 @@ impl ReleasePolicy {
     }
 }
 
-/// A new environment.
+/// A request to add an environment.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct NewEnvironment {
     #[schema(value_type = String)]
     pub name: EnvironmentName,
     /// `https://…`, `ssh://…`, `user@host:path`, `file://…` or an absolute path.
     pub url: String,
-    /// The repository's own default branch when not given.
+    /// The branch. Default: the repository's default branch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub branch: Option<String>,
     #[serde(default)]
     pub policy: ReleasePolicy,
-    /// Facts that do not count, as dotted paths; the servers' own list when not given.
+    /// Facts whose changes are ignored, as dotted paths. Default: the servers' list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volatile: Option<Vec<String>>,
+    /// `genius`, `ansible` or `justdoit`; the engine's default when not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub order: Option<OrderingMode>,
+    /// Seconds between two looks for new commits; never when not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub poll_seconds: Option<u64>,
 }
 
-/// What is to change; the rest stays.
+/// A request to change an environment. Absent fields stay unchanged.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct EnvironmentChange {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -51,29 +58,39 @@ pub struct EnvironmentChange {
     pub branch: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<ReleasePolicy>,
-    /// Facts that do not count.
+    /// Facts whose changes are ignored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volatile: Option<VolatileChange>,
-    /// Make a new secret for the webhook.
+    /// Seconds between two looks for new commits; 0 for never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub poll_seconds: Option<u64>,
+    /// `genius`, `ansible` or `justdoit`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub order: Option<OrderingMode>,
+    /// Use the engine's default order.
+    #[serde(default)]
+    pub default_order: bool,
+    /// `true` to create a new webhook secret.
     #[serde(default)]
     pub new_hook_secret: bool,
 }
 
-/// Which facts do not count from now on.
+/// The facts whose changes are ignored from now on.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum VolatileChange {
     /// These, as dotted paths.
     Facts(Vec<String>),
-    /// Those that the servers' own settings name.
+    /// The list in the servers' settings.
     Usual,
 }
 
-/// The answer to making or changing one.
+/// The answer to adding or changing an environment.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct EnvironmentChanged {
     pub environment: EnvironmentSummary,
-    /// Shown once.
+    /// The webhook secret, shown only once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hook_secret: Option<String>,
 }
@@ -83,42 +100,68 @@ pub struct EnvironmentChanged {
 pub struct EnvironmentSummary {
     #[schema(value_type = String)]
     pub name: EnvironmentName,
-    /// Without its password.
+    /// The URL without its password.
     pub url: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub branch: Option<String>,
     pub policy: ReleasePolicy,
-    /// Facts that do not count here; the servers' own list when not given.
+    /// Facts whose changes are ignored here. Default: the servers' list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volatile: Option<Vec<String>>,
-    /// The code that nodes are compiled with.
+    /// `genius`, `ansible` or `justdoit`; the engine's default when not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deployed: Option<Deployed>,
+    #[schema(value_type = Option<String>)]
+    pub order: Option<OrderingMode>,
+    /// The code from which catalogs are compiled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deployed: Option<DeployedCode>,
+    /// The control repository that it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub repository: Option<RepositoryName>,
+    /// Seconds between two looks for new commits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub poll_seconds: Option<u64>,
+    /// If present, only a person moves the environment to other code.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pin: Option<EnvironmentPin>,
     pub progress: CompileProgress,
 }
 
-/// The code that an environment's nodes are compiled with.
+/// A deploy of chosen code that pushes do not replace.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
-pub struct Deployed {
+pub struct EnvironmentPin {
+    /// The tag, branch or commit as it was requested.
+    pub reference: String,
     #[schema(value_type = String)]
     pub code_id: CodeId,
-    /// The deploy that brought it.
+    pub by: String,
+    #[schema(value_type = String, format = DateTime)]
+    pub since: Timestamp,
+}
+
+/// The code from which an environment's catalogs are compiled.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct DeployedCode {
+    #[schema(value_type = String)]
+    pub code_id: CodeId,
+    /// The number of the deploy.
     pub number: u64,
     #[schema(value_type = String, format = DateTime)]
     pub at: Timestamp,
-    /// The compiler that the code asks for.
+    /// The compiler that the code selects.
     pub compiler: String,
 }
 
-/// How far the nodes of an environment are with its deployed code.
+/// The compile progress of an environment's nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct CompileProgress {
     pub nodes: usize,
     pub compiled: usize,
     pub failed: usize,
-    /// In the queue, or being compiled.
+    /// The number of nodes in the queue or being compiled.
     pub waiting: usize,
-    /// Without facts yet: nothing can be compiled for them.
+    /// The number of nodes without facts. They cannot be compiled yet.
     pub without_facts: usize,
 }
 
@@ -127,13 +170,35 @@ pub struct CompileProgress {
 pub struct EnvironmentDetail {
     #[serde(flatten)]
     pub summary: EnvironmentSummary,
-    /// The newest first.
+    /// The deploys, newest first.
     pub deploys: Vec<Deploy>,
-    /// What is wrong now, equal failures together.
+    /// The current failures, grouped by message.
     pub failures: Vec<FailureGroup>,
+    /// The modules and additional repositories of the deployed code.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub modules: Vec<DeployedModule>,
 }
 
-/// Nodes that fail in the same way.
+/// A module or an additional repository, at the commit or version that was deployed.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct DeployedModule {
+    pub name: String,
+    /// Its directory below the environment's root.
+    pub path: String,
+    /// The address of its repository without a password, or its name on the Forge.
+    pub source: String,
+    /// The branch, tag or version that the code asks for; the default branch or newest release
+    /// when not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reference: Option<String>,
+    /// The commit, or the version of a release.
+    pub version: String,
+    /// The hash of the archive of a release.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
+}
+
+/// Nodes with the same failure.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct FailureGroup {
     #[schema(value_type = String)]
@@ -143,13 +208,13 @@ pub struct FailureGroup {
     pub nodes: Vec<NodeName>,
 }
 
-/// One thing that is wrong with code, and where.
+/// A problem in code, with its location.
 #[derive(
     Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize, ToSchema,
 )]
 pub struct CompileProblem {
     pub message: String,
-    /// Below the environment's root.
+    /// The file, relative to the environment's root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -160,12 +225,19 @@ pub struct CompileProblem {
     pub hint: Option<String>,
 }
 
-/// Take code into use.
+/// A request to deploy code.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct DeployRequest {
-    /// A commit; the newest of the branch when not given.
+    /// A commit, tag or branch; the newest of the environment's branch when not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<String>,
+    /// Pin the environment to `commit`, so that pushes do not move it.
+    #[serde(default = "is_pinned_by_default")]
+    pub pin: bool,
+}
+
+fn is_pinned_by_default() -> bool {
+    true
 }
 
 /// One deploy.
@@ -174,8 +246,11 @@ pub struct Deploy {
     pub number: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<String>,
+    /// The environment stays at `commit` until the pin is lifted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub pin: bool,
     pub by: String,
-    /// A webhook's deploy of what is deployed already does nothing.
+    /// `true` if a webhook requested it. It does nothing if the commit is deployed already.
     #[serde(default)]
     pub hook: bool,
     #[schema(value_type = String, format = DateTime)]
@@ -183,17 +258,17 @@ pub struct Deploy {
     pub state: DeployState,
 }
 
-/// Where a deploy stands.
+/// The state of a deploy.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum DeployState {
     Waiting,
-    /// The code is in use; its nodes are being put into the compile queue.
+    /// The code is in use. Its nodes are being added to the compile queue.
     Queueing {
         #[schema(value_type = String)]
         code_id: CodeId,
     },
-    /// Every node of the environment is in the queue, or through it.
+    /// All nodes of the environment were added to the compile queue.
     Deployed {
         #[schema(value_type = String)]
         code_id: CodeId,
@@ -201,50 +276,53 @@ pub enum DeployState {
         at: Timestamp,
         nodes: usize,
     },
-    /// Nothing changed: this commit is in use already.
+    /// The commit was deployed already.
     Unchanged {
         #[schema(value_type = String)]
         code_id: CodeId,
     },
-    /// Nothing changed: the code before stays in use.
+    /// The deploy failed. The previous code stays in use.
     Failed {
         #[schema(value_type = String, format = DateTime)]
         at: Timestamp,
         problem: CompileProblem,
     },
-    /// A newer deploy came before this one began.
+    /// A newer deploy replaced this one before it began.
     Superseded {
         by: u64,
     },
 }
 
 impl DeployState {
-    /// Nothing more comes.
+    /// Returns `true` if the deploy has ended.
     pub fn is_final(&self) -> bool {
         !matches!(self, Self::Waiting | Self::Queueing { .. })
     }
 }
 
-/// A deploy with what its code did so far.
+/// A deploy with its compile progress.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct DeployStatus {
     pub deploy: Deploy,
     pub progress: CompileProgress,
     pub failures: Vec<FailureGroup>,
-    /// Neither the deploy nor the compiles that it asked for go on.
+    /// The modules and additional repositories of its code, while the code is kept.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub modules: Vec<DeployedModule>,
+    /// `true` if the deploy and all its compiles have ended.
     pub finished: bool,
 }
 
-/// What a webhook's delivery led to.
+/// The answer to a webhook's delivery.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct HookReply {
-    /// The deploy that it asked for, if it did.
+    /// The number of the deploy that it started, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deploy: Option<u64>,
     pub message: String,
 }
 
-/// Give a node to an environment.
+/// A request to assign a node to an environment.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct AssignRequest {
     #[schema(value_type = String)]

@@ -1,4 +1,4 @@
-//! Facts on their way in and out.
+//! Facts: submissions, replies and differences.
 
 use bunraku_model::{FactSet, FactSetId, NodeName};
 use jiff::Timestamp;
@@ -7,28 +7,27 @@ use serde_json::Value;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-/// The server has the facts, durably.
+/// Confirms that the facts are stored.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct FactsReceipt {
     #[schema(value_type = String)]
     pub fact_set: FactSetId,
-    /// Anything but volatile facts is new.
+    /// `true` if anything except volatile facts changed.
     pub changed: bool,
-    /// The same agent has said something newer already: these were left out.
+    /// `true` if the same agent had already submitted newer facts. These were ignored.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub superseded: bool,
 }
 
-/// Where a submission stands among those of one agent process. Without a
-/// clock, because clocks are set back.
+/// The position of a submission among those of one agent process. Not based on a clock, because
+/// clocks can be set back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SubmissionOrder {
-    /// Made when the agent starts.
+    /// Chosen when the agent starts.
     pub session: Uuid,
-    /// Counts up.
+    /// Increases with every submission.
     pub number: u64,
-    /// The one before this was acknowledged: nothing of the session is on its
-    /// way that this must be told apart from.
+    /// `true` if the previous submission was acknowledged, so no older one can still arrive.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub settled: bool,
 }
@@ -40,31 +39,31 @@ pub struct FactsReply {
     pub node: NodeName,
     #[schema(value_type = String)]
     pub fact_set: FactSetId,
-    /// When these facts came in for the first time.
+    /// The time when these facts first arrived.
     #[schema(value_type = String, format = DateTime)]
     pub changed: Timestamp,
-    /// When the node submitted facts last; of facts that stay the same, to the hour.
+    /// The time of the last submission. For unchanged facts, accurate to the hour.
     #[schema(value_type = String, format = DateTime)]
     pub received: Timestamp,
     #[schema(value_type = Object)]
     pub facts: FactSet,
 }
 
-/// One fact set of a node that can still be read.
+/// A stored fact set of a node.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct FactSetEntry {
     #[schema(value_type = String)]
     pub fact_set: FactSetId,
-    /// When these facts came in for the first time.
+    /// The time when these facts first arrived.
     #[schema(value_type = String, format = DateTime)]
     pub changed: Timestamp,
-    /// When others took their place.
+    /// The time when newer facts replaced them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub replaced: Option<Timestamp>,
 }
 
-/// What changed between two fact sets of a node.
+/// The differences between two fact sets of a node.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct FactsDifference {
     #[schema(value_type = String)]
@@ -74,12 +73,12 @@ pub struct FactsDifference {
     pub changes: Vec<FactChange>,
 }
 
-/// One fact that is not what it was.
+/// A changed fact.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct FactChange {
-    /// Dotted, as queries take it.
+    /// The dotted path, as in queries.
     pub path: String,
-    /// Not there: the fact is new.
+    /// Absent if the fact is new.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -87,7 +86,7 @@ pub struct FactChange {
     )]
     #[schema(value_type = Option<Object>)]
     pub before: Option<Value>,
-    /// Not there: the fact is gone.
+    /// Absent if the fact was removed.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -97,7 +96,7 @@ pub struct FactChange {
     pub after: Option<Value>,
 }
 
-/// Keeps a `null` that is written apart from a member that is not there.
+/// Distinguishes an explicit `null` from an absent field.
 fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(deserializer).map(Some)
 }

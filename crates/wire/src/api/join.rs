@@ -1,4 +1,4 @@
-//! How a machine without a certificate gets one.
+//! Join requests of machines without a certificate.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -8,27 +8,27 @@ use utoipa::ToSchema;
 pub struct JoinRequest {
     /// PKCS#10, PEM. Its common name is the node's name.
     pub certificate_request: String,
-    /// With a valid one-time token the certificate is signed at once.
+    /// A one-time token. If valid, the certificate is signed at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
-    /// How long the server may hold the answer back while the request waits for an operator.
+    /// How long the server may delay the answer while the request waits for an operator.
     #[serde(default)]
     pub wait_seconds: u64,
 }
 
-/// What became of it.
+/// The answer to a join request.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum JoinReply {
     Signed {
         /// PEM.
         certificate: String,
-        /// PEM, the whole chain above it.
+        /// The CA chain, PEM.
         ca: String,
     },
-    /// An operator has to sign it. Ask again with the same request.
+    /// An operator must sign it. Ask again with the same request.
     Waiting {
-        /// What the operator compares.
+        /// The fingerprint that the operator compares.
         fingerprint: String,
     },
 }

@@ -1,81 +1,82 @@
-//! Locks that nodes and people share, with leases and fencing tokens.
+//! Locks shared by nodes and operators, with leases and fencing tokens.
 
 use bunraku_model::{LockName, NodeName, TriggerName};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Take a lock, or get in line for it.
+/// A request to acquire a lock or to queue for it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct AcquireLock {
-    /// Tells holders under one certificate apart. The same session again
-    /// renews what it has, and gets the same token.
+    /// Distinguishes holders with the same certificate. A repeated request with the same session
+    /// renews the lock and returns the same token.
     pub session: String,
-    /// The lock, or the place in line, is lost after so long without a sign of life.
+    /// The lock or the place in the queue expires after this time without a renewal.
     pub lease_seconds: u64,
-    /// How long the answer may be held back while others hold the lock.
+    /// How long the server may delay the answer while others hold the lock.
     #[serde(default)]
     pub wait_seconds: u64,
-    /// Do not get in line: take it now or not at all.
+    /// `true` to acquire the lock at once or not at all, without queueing.
     #[serde(default)]
     pub only_now: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// For a lock that nobody has used or defined yet: how many may hold it at once.
+    /// The number of holders allowed at once, for a lock that is not yet used or defined.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slots: Option<u32>,
 }
 
-/// What became of it.
+/// The answer to a request for a lock.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum LockReply {
     Held {
-        /// Rises with every change of hands; hand it to whatever the lock protects.
+        /// A fencing token. It increases with every new holder. Pass it to the resource that the
+        /// lock protects.
         token: u64,
-        /// It was not held before this request.
+        /// `true` if this request acquired the lock.
         taken: bool,
     },
-    /// In line: ask again, with the same session, before the lease ends.
+    /// Queued. Ask again with the same session before the lease expires.
     Waiting { ahead: usize, holders: Vec<Holder> },
-    /// Others hold it, and nobody was put in line.
+    /// Others hold it, and the caller was not queued.
     Taken { holders: Vec<Holder> },
 }
 
-/// Renew or release by the token that the lock was handed out with.
+/// A request to renew or release a lock, with its token.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct LockToken {
     pub token: u64,
 }
 
-/// Give a place in line back.
+/// A request to leave the queue.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct LeaveLine {
     pub session: String,
 }
 
-/// An operator takes a lock away from its holder.
+/// An operator's request to take a lock from its holder.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct BreakLock {
     pub token: u64,
     pub reason: String,
 }
 
-/// What a lock is, apart from who holds it.
+/// The definition of a lock.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct DefineLock {
     pub slots: u32,
-    /// Fired whenever the holders change.
+    /// The trigger that is fired when the holders change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub on_change: Option<TriggerName>,
-    /// Where that starts runs; without any, on the old and the new holders.
+    /// The hosts of that trigger. Default: the old and new holders.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>)]
     pub hosts: Vec<NodeName>,
 }
 
-/// Who has it, or waits for it.
+/// A holder, or someone in the queue.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Holder {
     /// The name in the certificate.
@@ -85,11 +86,11 @@ pub struct Holder {
     pub reason: Option<String>,
     #[schema(value_type = String, format = DateTime)]
     pub since: Timestamp,
-    /// 0 for those who wait.
+    /// 0 for those in the queue.
     pub token: u64,
 }
 
-/// A lock and everybody around it.
+/// A lock with its holders and queue.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct LockStatus {
     #[schema(value_type = String)]

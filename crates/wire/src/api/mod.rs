@@ -1,7 +1,7 @@
 //! The messages of the HTTP API under `/v1`.
 //!
-//! Both ends use these types, and the OpenAPI document is made from them, so
-//! that the three cannot drift apart. No behaviour in here.
+//! Clients and servers use these types, and the OpenAPI document is generated from them, so the
+//! three cannot drift apart. This module contains no behaviour.
 
 mod catalogs;
 mod certificates;
@@ -17,18 +17,20 @@ mod nodes;
 pub mod once;
 pub mod ordered_runs;
 pub mod outputs;
+mod plugins;
 mod problem;
 mod query;
 pub mod reactors;
 mod releases;
 mod reports;
+pub mod repositories;
 mod runs;
 mod server;
 mod targets;
 pub mod triggers;
 
-/// On a reply that was made without a majority of the datastores: for how many
-/// seconds there has been none. What it says may be old.
+/// A header on replies given without a majority of the datastores: the number of seconds without
+/// one. The reply may be stale.
 pub const OLD_DATA_HEADER: &str = "bunraku-old-data";
 
 pub use catalogs::{
@@ -49,14 +51,16 @@ pub use compiles::{
 };
 pub use environments::{
     AssignRequest, CompileProblem, CompileProgress, Deploy, DeployRequest, DeployState,
-    DeployStatus, Deployed, EnvironmentChange, EnvironmentChanged, EnvironmentDetail,
-    EnvironmentSummary, FailureGroup, HookReply, NewEnvironment, ReleasePolicy, VolatileChange,
+    DeployStatus, DeployedCode, DeployedModule, EnvironmentChange, EnvironmentChanged,
+    EnvironmentDetail, EnvironmentPin, EnvironmentSummary, FailureGroup, HookReply, NewEnvironment,
+    ReleasePolicy, VolatileChange,
 };
 pub use facts::{
     FactChange, FactSetEntry, FactsDifference, FactsReceipt, FactsReply, SubmissionOrder,
 };
 pub use join::{JoinReply, JoinRequest};
 pub use nodes::{ActivityReceipt, ActivityReport, DisableRequest, NodeSummary};
+pub use plugins::{NodePlugins, PluginsFile};
 pub use problem::{Problem, ProblemBody, ProblemCode};
 pub use query::{QueryNodes, QueryReply, QueryRequest};
 pub use releases::{

@@ -1,47 +1,47 @@
-//! Extension modules that a server has, and whose signatures count.
+//! Published extension modules and trusted keys.
 //!
-//! A package is sent as it is (`POST /v1/modules`, bytes). Names, versions and
-//! hashes are plain text here: what they mean is checked where they are used.
+//! A package is sent unchanged (`POST /v1/modules`, bytes). Names, versions and hashes are plain
+//! text here; they are validated where they are used.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// One version of a module that was published.
+/// A published version of a module.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct PublishedModule {
     pub name: String,
     pub version: String,
-    /// Of the whole package: its content address, and what a catalog pins.
+    /// The hash of the whole package: its content address, which catalogs pin.
     pub sha256: String,
     pub size: u64,
     /// The resource types that it adds.
     pub types: Vec<String>,
-    /// The fingerprint of the key.
+    /// The fingerprint of the signing key.
     pub signed_by: String,
-    /// What the trusted key calls its owner.
+    /// The owner, from the trusted key's comment.
     #[serde(default)]
     pub signer: String,
     pub published_by: String,
     #[schema(value_type = String, format = DateTime)]
     pub published: Timestamp,
-    /// Why it would be refused now: its key was revoked since.
+    /// The reason why it would be refused now: its key has been revoked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
 }
 
-/// A key whose signatures count on servers.
+/// A key that servers trust.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct TrustedModuleKey {
     pub fingerprint: String,
-    /// As its file has it: `bunraku-module-key BASE64 COMMENT`.
+    /// The content of its file: `bunraku-module-key BASE64 COMMENT`.
     pub key: String,
     pub by: String,
     #[schema(value_type = String, format = DateTime)]
     pub at: Timestamp,
 }
 
-/// A key whose signatures count nowhere any more.
+/// A revoked key.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct RevokedModuleKey {
     pub fingerprint: String,
@@ -52,12 +52,12 @@ pub struct RevokedModuleKey {
     pub at: Timestamp,
 }
 
-/// Whose signatures count on servers.
+/// The keys that servers trust or have revoked.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct ModuleKeys {
     #[serde(default)]
     pub trusted: Vec<TrustedModuleKey>,
-    /// Handed out to every node, where it adds to the node's own list.
+    /// Sent to every node and added to the node's own list.
     #[serde(default)]
     pub revoked: Vec<RevokedModuleKey>,
 }
@@ -68,7 +68,7 @@ pub struct TrustModuleKey {
     pub key: String,
 }
 
-/// A request to revoke a key, for ever.
+/// A request to revoke a key permanently.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct RevokeModuleKey {
     pub fingerprint: String,
@@ -76,7 +76,7 @@ pub struct RevokeModuleKey {
     pub reason: String,
 }
 
-/// Who did what to modules and keys.
+/// An event in the history of modules and keys.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ModuleEvent {
     #[schema(value_type = String, format = DateTime)]

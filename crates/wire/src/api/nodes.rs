@@ -1,4 +1,4 @@
-//! Nodes and where they stand.
+//! Nodes and their status.
 
 use bunraku_model::{
     Activity, Administration, EnvironmentName, FactSetId, NodeName, NodeStatus, StatusWord,
@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// One node, as lists and `node show` give it.
+/// A node, as shown in lists and by `node show`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct NodeSummary {
     #[schema(value_type = String)]
@@ -15,7 +15,7 @@ pub struct NodeSummary {
     #[serde(default = "bunraku_model::default_environment")]
     #[schema(value_type = String)]
     pub environment: EnvironmentName,
-    /// The one word that says most.
+    /// The status in one word.
     #[schema(value_type = String)]
     pub word: StatusWord,
     #[schema(value_type = String, format = DateTime)]
@@ -25,32 +25,32 @@ pub struct NodeSummary {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub fact_set: Option<FactSetId>,
-    /// When facts were submitted last, changed or not.
+    /// The time of the last submission of facts, changed or not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub facts_received: Option<Timestamp>,
-    /// Commands that wait for the node.
+    /// The number of pending commands.
     pub pending_commands: usize,
-    /// Of the agent that connected last.
+    /// The version of the agent that connected last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_version: Option<String>,
 }
 
-/// Take a node out of service.
+/// A request to disable a node.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct DisableRequest {
-    /// Shown wherever the node is.
+    /// The reason, shown wherever the node is shown.
     pub reason: String,
 }
 
-/// What the agent does now.
+/// The current activity of an agent.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ActivityReport {
     #[schema(value_type = Object)]
     pub activity: Activity,
 }
 
-/// Whether the node may run, as its agent should know.
+/// The node's administrative state, for its agent.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ActivityReceipt {
     #[schema(value_type = Object)]

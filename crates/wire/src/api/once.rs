@@ -1,4 +1,4 @@
-//! Things that are done once per fleet: their definitions, claims and outcomes.
+//! Once tasks, which run once per fleet: definitions, claims and outcomes.
 
 use std::collections::BTreeMap;
 
@@ -8,57 +8,57 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-/// Put a definition in place: the application's JSON, as the deploy host writes it.
+/// A request to define a task: the application's JSON, as the deploy host writes it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct DefineOnce {
     #[schema(value_type = Object)]
     pub definition: Map<String, Value>,
 }
 
-/// One host's own part of a definition.
+/// One host's part of a definition.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ContributeFragment {
     #[schema(value_type = Object)]
     pub fragment: Map<String, Value>,
 }
 
-/// Would `init` be accepted now?
+/// A request to check whether `init` would be accepted now.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct StatOnce {
-    /// Judge as if this were the definition. Nothing is kept.
+    /// Check with this definition instead. It is not stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub definition: Option<Map<String, Value>>,
-    /// As if a failed attempt might be repeated.
+    /// `true` to check as if a failed attempt may be repeated.
     #[serde(default)]
     pub retry: bool,
 }
 
-/// Where a thing stands.
+/// The state of a task.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "state", rename_all = "snake_case")]
-pub enum OnceStanding {
+pub enum OnceStatus {
     /// An `init` would be accepted now.
     Ready,
-    /// It was done.
-    Done { attempt: Attempt },
-    /// Someone does it now.
-    Busy { attempt: Attempt },
-    /// Something is missing.
+    /// The task is done.
+    Done { attempt: OnceAttempt },
+    /// An attempt is running.
+    Busy { attempt: OnceAttempt },
+    /// The task is not ready.
     NotReady {
         missing: Vec<String>,
-        /// The failed attempt, if nothing else stands in the way.
+        /// The failed attempt, if it is the only obstacle.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        failed: Option<Attempt>,
+        failed: Option<OnceAttempt>,
     },
 }
 
-/// One try at doing it.
+/// One attempt.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
-pub struct Attempt {
-    /// Rises with every claim; an older one is refused.
+pub struct OnceAttempt {
+    /// A fencing token. It increases with every claim, and older tokens are refused.
     pub token: u64,
-    /// Drawn by the claimant, so that a claim whose reply was lost can be asked for again.
+    /// Chosen by the claimant, so that a claim can be repeated if the reply was lost.
     #[schema(value_type = String)]
     pub claim: ClaimId,
     /// The name in the claimant's certificate.
@@ -68,7 +68,7 @@ pub struct Attempt {
     pub outcome: AttemptOutcome,
 }
 
-/// How an attempt ended, if it did.
+/// The outcome of an attempt.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum AttemptOutcome {
@@ -82,84 +82,84 @@ pub enum AttemptOutcome {
         ended: Timestamp,
         exit_code: u8,
     },
-    /// Its lease ended: the claimant died, or could not be reached.
+    /// Its lease expired: the claimant died or lost its connection.
     Abandoned,
 }
 
-/// Claim a thing.
+/// A request to claim a task.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ClaimOnce {
     #[schema(value_type = String)]
     pub claim: ClaimId,
-    /// The claim is gone after so long without a sign of life.
+    /// The claim expires after this time without a renewal.
     pub lease_seconds: u64,
-    /// Repeat a failed attempt whatever the definition says.
+    /// `true` to repeat a failed attempt regardless of the definition.
     #[serde(default)]
     pub retry: bool,
 }
 
-/// What became of a claim.
+/// The answer to a claim.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "claim", rename_all = "snake_case")]
 pub enum ClaimReply {
     Granted {
-        attempt: Attempt,
-        /// Definition and fragments together: what the command gets on its standard input.
+        attempt: OnceAttempt,
+        /// The merged definition and fragments: the command's standard input.
         #[schema(value_type = Object)]
         document: Map<String, Value>,
-        work: Work,
+        work: OnceAction,
     },
-    /// Not now, and why.
-    Refused { standing: OnceStanding },
+    /// Refused, with the reason.
+    Refused { standing: OnceStatus },
 }
 
-/// What doing it means.
+/// The work of a task.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Work {
+pub enum OnceAction {
     /// A program with its arguments.
     Command(Vec<String>),
-    /// A text for `/bin/sh -c`.
+    /// A script for `/bin/sh -c`.
     Shell(String),
     /// A state file to apply.
     States(String),
 }
 
-/// A sign of life from the claimant, with the end of its log.
+/// A renewal of a claim, with the end of its log.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct KeepClaim {
-    /// Left out when nothing was added.
+    /// Absent if nothing was added.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<String>,
 }
 
-/// The end of an attempt.
+/// A request to finish an attempt.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct FinishClaim {
     pub exit_code: u8,
     pub log: String,
 }
 
-/// Let a thing be done again.
+/// A request to reset a task, so that it can run again.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ResetOnce {
     pub reason: String,
 }
 
-/// One line of the list.
+/// A task in the list.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct OnceSummary {
     #[schema(value_type = String)]
     pub app: AppName,
     #[serde(flatten)]
-    pub standing: OnceStanding,
-    /// Attempts since the last reset.
+    pub standing: OnceStatus,
+    /// The number of attempts since the last reset.
     pub attempts: u64,
-    /// Hosts that have contributed.
+    /// The number of hosts that have contributed.
     pub fragments: usize,
 }
 
-/// Everything about one thing.
+/// All details of one task.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct OnceReport {
     #[serde(flatten)]
@@ -171,18 +171,18 @@ pub struct OnceReport {
     pub defined_by: Option<String>,
     #[schema(value_type = Object)]
     pub parts: BTreeMap<NodeName, Value>,
-    /// Newest last.
+    /// The events, newest last.
     pub history: Vec<OnceEvent>,
     /// The end of the newest attempt's log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<String>,
 }
 
-/// What happened to a thing, for those who ask later.
+/// An event in the history of a task.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum OnceEvent {
-    Attempt(Attempt),
+    Attempt(OnceAttempt),
     Reset {
         by: String,
         reason: String,

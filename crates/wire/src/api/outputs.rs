@@ -1,4 +1,4 @@
-//! Outputs that states of one node read of another.
+//! Outputs that states read from other nodes.
 
 use bunraku_model::NodeName;
 use jiff::Timestamp;
@@ -6,16 +6,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-/// `${ node("db1").token… }`: what is read, of whom.
+/// A reference to another node's output: `${ node("db1").token… }`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, ToSchema)]
 pub struct OutputRead {
-    /// As the state names it; there may be no such node.
+    /// The name in the state. The node may not exist.
     pub node: String,
     /// The name under which that node registers it.
     pub name: String,
 }
 
-/// Everything that a node's released catalog reads of other nodes.
+/// All outputs of other nodes that a node's released catalog reads.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct NodeReads {
     #[schema(value_type = String)]
@@ -23,7 +23,7 @@ pub struct NodeReads {
     pub reads: Vec<OutputRead>,
 }
 
-/// An output of another node, or why there is none.
+/// An output of another node, or the reason why there is none.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct OtherNodeOutput {
     #[serde(flatten)]
@@ -31,10 +31,10 @@ pub struct OtherNodeOutput {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub value: Option<Map<String, Value>>,
-    /// Why there is no value.
+    /// The reason why there is no value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing: Option<String>,
-    /// When the other node gave it, by the server's clock.
+    /// The time when the other node reported it, by the server's clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub given: Option<Timestamp>,

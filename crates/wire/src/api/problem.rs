@@ -1,44 +1,44 @@
-//! How the server says no.
+//! Error replies.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// The body of every reply that is not a success.
+/// The body of every error reply.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Problem {
     pub error: ProblemBody,
 }
 
-/// What, why, and what to do next.
+/// What failed, why, and what to do next.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ProblemBody {
     pub code: ProblemCode,
     pub message: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
-    /// Of a refused gap: the number that is wanted.
+    /// For a refused gap: the expected number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wanted: Option<u64>,
 }
 
-/// The kinds of refusal that a program may want to tell apart.
+/// The kinds of errors, for programs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ProblemCode {
-    /// The request makes no sense.
+    /// The request is invalid.
     Invalid,
     /// No certificate, or one that is revoked or expired.
     Unauthenticated,
-    /// The certificate's role does not reach this.
+    /// The certificate's role does not permit it.
     Forbidden,
     NotFound,
-    /// Somebody else changed it meanwhile, or the state does not allow it.
+    /// It was changed in the meantime, or its state does not allow the request.
     Conflict,
     TooLarge,
-    /// Too many at once: come back later.
+    /// Too many requests. Try again later.
     Busy,
-    /// The store is away. Nothing was done, or it is not known whether it was.
+    /// The store is unavailable. Nothing was changed, or the outcome is unknown.
     Unavailable,
-    /// A defect or a broken disk: the server's log has more.
+    /// An internal error. See the server's log.
     Internal,
 }

@@ -1,31 +1,31 @@
-//! Queries and their answers.
+//! Queries and their results.
 
 use bunraku_model::NodeName;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-/// A question, in the query language.
+/// A query in the query language.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct QueryRequest {
     pub query: String,
 }
 
-/// What was found.
+/// The result of a query.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct QueryReply {
-    /// In the order that was asked for.
+    /// The columns, in the requested order.
     pub columns: Vec<String>,
     /// One object per row, with all columns.
     #[schema(value_type = Vec<Object>)]
     pub rows: Vec<Map<String, Value>>,
-    /// What is probably not meant as it was written.
+    /// Warnings about probable mistakes in the query.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
 
-/// The nodes that a query names, by name.
+/// The names of the nodes that match a query.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct QueryNodes {
     #[schema(value_type = Vec<String>)]

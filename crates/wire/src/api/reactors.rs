@@ -10,25 +10,25 @@ use utoipa::ToSchema;
 
 use super::triggers::TriggerLimits;
 
-/// What may happen. Its other fields are in [`Happening::fields`].
+/// The kind of an event. Its other fields are in [`ReactorEvent::fields`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum HappeningKind {
-    /// A resource of a run is done with: `type`, `title`, `status`, `message`, `corrective`.
+pub enum ReactorEventKind {
+    /// A resource was processed in a run: `type`, `title`, `status`, `message`, `corrective`.
     Resource,
     /// A run has ended: `ending`, `changed`, `failed`, `method`.
     Run,
     /// A node's connection ended: `reason`.
     NodeLost,
-    /// A fact is not what it was: `fact`, `before`, `after`.
+    /// A fact changed: `fact`, `before`, `after`.
     FactChanged,
-    /// Somebody posted JSON to the environment's hook: `hook`, `body`.
+    /// JSON was posted to the environment's hook: `hook`, `body`.
     Webhook,
-    /// An alert that Prometheus' Alertmanager posted there: `hook`, `alert`.
+    /// Prometheus Alertmanager posted an alert to the hook: `hook`, `alert`.
     Alert,
 }
 
-impl HappeningKind {
+impl ReactorEventKind {
     pub const ALL: [(&'static str, Self); 6] = [
         ("resource", Self::Resource),
         ("run", Self::Run),
@@ -44,11 +44,11 @@ impl HappeningKind {
     }
 }
 
-/// Something that happened, as rules see it.
+/// An event, as rules see it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
-pub struct Happening {
-    pub event: HappeningKind,
-    /// The node that it happened to; hooks have none.
+pub struct ReactorEvent {
+    pub event: ReactorEventKind,
+    /// The node that it concerns. Hooks have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub node: Option<NodeName>,
@@ -61,19 +61,19 @@ pub struct Happening {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Reactor {
     pub name: String,
-    /// Where in the environment's code it is written.
+    /// The file in the environment's code that defines it.
     pub file: String,
     pub line: u64,
-    pub event: HappeningKind,
-    /// What fields must be: one of these values; texts may have `*` and `?`.
+    pub event: ReactorEventKind,
+    /// The allowed values of each field. Text may contain `*` and `?`.
     #[schema(value_type = Object)]
     pub matches: BTreeMap<String, Vec<Value>>,
-    /// Of a node that is lost: only if it stays so for this long.
+    /// For lost nodes: only after being lost for this long.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub for_seconds: Option<u64>,
     #[schema(value_type = String)]
     pub trigger: TriggerName,
-    /// Nodes of the environment; `${…}` stands for a field.
+    /// Nodes of the environment. `${…}` is replaced by a field.
     pub hosts: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub query: Option<String>,
@@ -87,7 +87,7 @@ pub struct Reactor {
     pub limits: ReactorLimits,
 }
 
-/// When a rule that matched goes on.
+/// The limits of a rule that matched.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct ReactorLimits {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -98,12 +98,12 @@ pub struct ReactorLimits {
     pub occurrences: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within_seconds: Option<u64>,
-    /// Each node is counted for itself.
+    /// `true` if each node is counted separately.
     #[serde(default)]
     pub per_node: bool,
 }
 
-/// They mean what a trigger's limits mean.
+/// The limits have the same meaning as those of a trigger.
 impl From<&ReactorLimits> for TriggerLimits {
     fn from(limits: &ReactorLimits) -> Self {
         Self {
@@ -116,54 +116,54 @@ impl From<&ReactorLimits> for TriggerLimits {
     }
 }
 
-/// A rule and where it stands.
+/// A rule and its state.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ReactorStatus {
     #[schema(value_type = String)]
     pub environment: EnvironmentName,
     #[serde(flatten)]
     pub reactor: Reactor,
-    /// Occurrences that its limits hold back now.
+    /// The number of occurrences that its limits delay.
     pub held: u64,
-    /// When it went on last, as far as its limits remember.
+    /// The last time it fired, as far as its limits record it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub last: Option<Timestamp>,
 }
 
-/// What would happen.
+/// A request to test the rules with an event.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct TestReactors {
-    pub event: Happening,
-    /// Of hooks, which belong to one; of others, the node's is taken.
+    pub event: ReactorEvent,
+    /// The environment of a hook. For other events, the node's environment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub environment: Option<EnvironmentName>,
 }
 
-/// What one rule makes of an event.
+/// The decision of one rule about an event.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ReactorVerdict {
     #[schema(value_type = String)]
     pub environment: EnvironmentName,
     pub name: String,
-    /// Why it does not match; nothing when it does.
+    /// The reason why it does not match. Absent if it matches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mismatch: Option<String>,
     #[schema(value_type = String)]
     pub trigger: TriggerName,
-    /// Whom it would be fired at.
+    /// The hosts at which it would fire.
     #[schema(value_type = Vec<String>)]
     pub hosts: Vec<NodeName>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// What a hook takes.
+/// The answer to a hook's delivery.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct EventHookReply {
-    /// Events that were in it.
+    /// The number of events in the delivery.
     pub events: usize,
-    /// How many of them some rule may be about; they are stored and looked at.
+    /// The number of events that a rule may match. They are stored and evaluated.
     pub taken: usize,
 }

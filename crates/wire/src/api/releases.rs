@@ -1,4 +1,4 @@
-//! Releases: which compiled catalogs nodes get, by whose decision.
+//! Releases: which compiled catalogs nodes receive, and who decided it.
 
 use bunraku_model::{CatalogId, CodeId, EnvironmentName, NodeName, ReleaseNumber};
 use jiff::Timestamp;
@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use super::RunMode;
 
-/// Which nodes of the environment a release is for. Others keep what they have.
+/// The nodes of the environment that a release covers. Other nodes keep their catalogs.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "to", rename_all = "snake_case")]
 pub enum ReleaseTo {
@@ -16,22 +16,21 @@ pub enum ReleaseTo {
         #[schema(value_type = Vec<String>)]
         nodes: Vec<NodeName>,
     },
-    /// What a query over the nodes finds when the release is made.
+    /// The nodes that match a query when the release is created.
     Query {
         query: String,
     },
-    /// So many of a hundred, always the same ones: those of 10 % are among
-    /// those of 20 %.
+    /// A percentage of nodes. Raising it keeps the nodes already included.
     Percentage {
         percent: f64,
     },
 }
 
-/// Make a release.
+/// A request to create a release.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct CreateRelease {
-    /// The release that the caller has seen as the newest (0: none yet).
-    /// Refused if there is a newer one. Without it, the newest of the moment.
+    /// The newest release that the caller knows (0: none yet). The request is refused if there is a
+    /// newer one. Default: the current newest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     pub parent: Option<ReleaseNumber>,
@@ -42,13 +41,13 @@ pub struct CreateRelease {
     pub reason: Option<String>,
 }
 
-/// Go back: a new release with the map of an old one.
+/// A rollback: a new release with the map of an old one.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct RollbackRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     pub parent: Option<ReleaseNumber>,
-    /// Whose map; the one before the newest when not given.
+    /// The release to go back to. Default: the one before the newest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     pub release: Option<ReleaseNumber>,
@@ -56,27 +55,27 @@ pub struct RollbackRequest {
     pub reason: Option<String>,
 }
 
-/// Where a release came from.
+/// The origin of a release.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "how", rename_all = "snake_case")]
 pub enum ReleaseKind {
-    /// A person decided.
+    /// An operator created it.
     Created(ReleaseTo),
-    /// By the environment's policy, as catalogs were compiled.
+    /// Created automatically by the environment's policy.
     Auto,
-    /// Nodes that came after the release whose rule covers them.
+    /// Nodes that joined after the release whose rule covers them.
     Added {
         #[schema(value_type = u64)]
         rule_of: ReleaseNumber,
     },
-    /// Back to an older map.
+    /// A rollback to an older map.
     Rollback {
         #[schema(value_type = u64)]
         release: ReleaseNumber,
     },
 }
 
-/// A release, without its map.
+/// A release without its map.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ReleaseSummary {
     #[schema(value_type = String)]
@@ -91,20 +90,20 @@ pub struct ReleaseSummary {
     pub by: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Not among the other members: a list of nodes is also called `nodes`.
+    /// Nested, because a list of nodes is also called `nodes`.
     pub kind: ReleaseKind,
     pub mode: RunMode,
-    /// The commit of what it brought, where that is one.
+    /// The commit of the catalogs that it introduced, if it is a single one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub code_id: Option<CodeId>,
-    /// In its map.
+    /// The number of nodes in its map.
     pub nodes: usize,
-    /// Of these, other than in its parent's map.
+    /// The number of these that differ from its parent's map.
     pub changed: usize,
 }
 
-/// A node's line in a release's map.
+/// A node's entry in a release's map.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ReleaseEntry {
     #[schema(value_type = String)]
@@ -112,7 +111,7 @@ pub struct ReleaseEntry {
     #[schema(value_type = String)]
     pub catalog: CatalogId,
     pub mode: RunMode,
-    /// The release that brought it.
+    /// The release that introduced the catalog.
     #[schema(value_type = u64)]
     pub since: ReleaseNumber,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -129,19 +128,19 @@ pub struct ReleaseDetail {
     pub map: Vec<ReleaseEntry>,
 }
 
-/// How far a release has come.
+/// The state of a release.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ReleaseState {
-    /// The newest; its nodes are being told.
+    /// The newest release; its targets are being written.
     Applying,
-    /// The newest, and every node's target is what it says.
+    /// The newest release, and all targets are up to date.
     Current,
-    /// A newer one took its place.
+    /// A newer release replaced it.
     Replaced,
 }
 
-/// All releases of an environment that are kept, newest first.
+/// The stored releases of an environment, newest first.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ReleaseList {
     #[schema(value_type = String)]
@@ -150,12 +149,12 @@ pub struct ReleaseList {
     pub hold: Option<ReleaseHold>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<ReleaseState>,
-    /// Compiled catalogs that no release names, by node.
+    /// The number of nodes with a compiled catalog that is not released.
     pub waiting: usize,
     pub releases: Vec<ReleaseSummary>,
 }
 
-/// Nothing is released by itself in an environment while this stands.
+/// A hold. While it is in place, nothing is released automatically in the environment.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ReleaseHold {
     pub reason: String,
@@ -164,17 +163,17 @@ pub struct ReleaseHold {
     pub since: Timestamp,
 }
 
-/// Hold back.
+/// A request to hold releases.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct HoldRequest {
-    /// Shown wherever the environment is.
+    /// The reason, shown wherever the environment is shown.
     pub reason: String,
 }
 
-/// What became of a request for a release.
+/// The answer to a request for a release.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ReleaseReply {
-    /// Nothing, if every chosen node has what it would get.
+    /// Absent if every chosen node already has its catalog.
     pub release: Option<ReleaseSummary>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold: Option<ReleaseHold>,

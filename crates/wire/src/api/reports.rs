@@ -1,13 +1,13 @@
-//! Reports: the events of one node run, in their order.
+//! Reports: the events of one node run, in order.
 //!
 //! An agent numbers the events of a run from 0 and sends them in batches to
-//! `POST /v1/nodes/{node}/reports/{run}/events`. The receipt says which
-//! number comes next: what is sent again is dropped, a gap is refused with
-//! the number that is missing. The first event is `started`, the last one
-//! `finished`; a report without it is an unfinished run.
+//! `POST /v1/nodes/{node}/reports/{run}/events`. The receipt contains the next expected
+//! number. Repeated events are dropped; a gap is refused with the missing number. The first
+//! event is `started`, the last is `finished`. A report without `finished` belongs to an
+//! unfinished run.
 //!
-//! An event that was lost keeps its number: `omitted` stands for as many
-//! numbers as it says, so that a loss is told and never looks like a gap.
+//! A lost event keeps its number: an `omitted` event covers a range of numbers, so a loss is
+//! visible and never looks like a gap.
 
 use bunraku_model::{CatalogId, CodeId, EnvironmentName, NodeName, NodeRunId, ReleaseNumber};
 use jiff::Timestamp;
@@ -17,38 +17,38 @@ use utoipa::ToSchema;
 
 use super::{Cause, RunMode};
 
-/// Some events of one run, without gaps.
+/// Consecutive events of one run.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ReportBatch {
-    /// The number of the first of them.
+    /// The number of the first event.
     pub first: u64,
     pub events: Vec<ReportEvent>,
 }
 
-/// Everything before `next` is stored durably.
+/// Confirms that all events before `next` are stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ReportReceipt {
     pub next: u64,
-    /// The last event is there: nothing more is wanted.
+    /// `true` if the last event has arrived.
     #[serde(default)]
     pub finished: bool,
 }
 
-/// One thing that happened in a run.
+/// An event of a run.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum ReportEvent {
     Started(RunStarted),
-    /// A resource is done with.
+    /// A resource was processed.
     Resource(Box<ResourceEvent>),
     Log(LogLine),
-    /// Events that the agent could not keep.
+    /// Events that the agent had to drop.
     Omitted(OmittedEvents),
     Finished(RunFinished),
 }
 
 impl ReportEvent {
-    /// How many numbers it takes.
+    /// Returns how many numbers the event covers.
     pub fn width(&self) -> u64 {
         match self {
             Self::Omitted(omitted) => omitted.count,
@@ -57,7 +57,7 @@ impl ReportEvent {
     }
 }
 
-/// Stands for events that are not there, and says why.
+/// Replaces dropped events, with the reason.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct OmittedEvents {
     pub count: u64,
@@ -70,10 +70,10 @@ pub struct RunStarted {
     pub at: Timestamp,
     pub mode: RunMode,
     pub causes: Vec<Cause>,
-    /// Causes beyond those that are remembered one by one.
+    /// The number of further causes that are not listed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub more_causes: u64,
-    /// Requests that this run serves too.
+    /// Other requests that were merged into this run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>)]
     pub also: Vec<NodeRunId>,
@@ -89,18 +89,18 @@ pub struct RunStarted {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub code_id: Option<CodeId>,
-    /// No server could be reached: the catalog came from the agent's cache.
+    /// `true` if no server could be reached and the catalog came from the agent's cache.
     #[serde(default)]
     pub from_cache: bool,
-    /// How many resources there are to do.
+    /// The number of resources to process.
     #[serde(default)]
     pub resources: u64,
-    /// What carries it out: `engine`, `puppet`, `command`.
+    /// The run method: `engine`, `puppet` or `command`.
     pub method: String,
 }
 
 impl RunStarted {
-    /// The start of a run without causes and without a catalog.
+    /// Creates the start event of a run without causes and without a catalog.
     pub fn new(at: Timestamp, mode: RunMode, method: &str) -> Self {
         Self {
             at,
@@ -132,31 +132,31 @@ pub struct ResourceEvent {
     #[schema(value_type = String, format = DateTime)]
     pub at: Timestamp,
     pub duration_seconds: f64,
-    /// The machine had drifted from what the last run left.
+    /// `true` if the machine had drifted from the state that the last run left.
     #[serde(default)]
     pub corrective: bool,
     #[serde(default)]
     pub refreshed: bool,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<PropertyChange>,
-    /// Why it was skipped or refreshed.
+    /// The reasons for skipping or refreshing it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// What it printed and gave, under the name it registered.
+    /// The name under which its outputs are registered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub register: Option<String>,
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     #[schema(value_type = Object)]
     pub outputs: Map<String, Value>,
-    /// Why other nodes do not get them: they are secrets, or too large.
+    /// The reason why other nodes do not receive the outputs: they are secret or too large.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outputs_withheld: Option<String>,
 }
 
 impl ResourceEvent {
-    /// An event without changes, reasons, messages or outputs.
+    /// Creates an event without changes, reasons, messages or outputs.
     pub fn new(
         at: Timestamp,
         type_name: &str,
@@ -188,7 +188,7 @@ impl ResourceEvent {
 pub enum EventStatus {
     Unchanged,
     Changed,
-    /// Noop: it would change.
+    /// In a noop run: it would change.
     Pending,
     Failed,
     Skipped,
@@ -201,7 +201,7 @@ pub struct PropertyChange {
     pub from: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
-    /// Of text files: what changed, line by line.
+    /// For text files: a line-by-line diff.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diff: Option<String>,
 }
@@ -212,7 +212,7 @@ pub struct LogLine {
     pub at: Timestamp,
     /// `debug`, `info`, `notice`, `warning`, `error`.
     pub level: String,
-    /// The resource that said it, if one did.
+    /// The resource that logged the message, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
     pub message: String,
@@ -225,7 +225,7 @@ pub struct RunFinished {
     pub ending: RunEnding,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// What went wrong, where the ending alone does not tell.
+    /// The kind of failure, if the ending alone does not explain it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<RunFailure>,
     pub duration_seconds: f64,
@@ -238,7 +238,7 @@ pub struct RunFinished {
 }
 
 impl RunFinished {
-    /// The end of a run in which no resource was looked at.
+    /// Creates the end event of a run that processed no resource.
     pub fn new(at: Timestamp, ending: RunEnding) -> Self {
         Self {
             at,
@@ -267,23 +267,22 @@ impl RunFinished {
     }
 }
 
-/// How a node run ended. Everything but `succeeded` is a failure of its own kind.
+/// The ending of a node run. Every ending except `succeeded` is a kind of failure.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RunEnding {
     Succeeded,
     /// Resources failed.
     Failed,
-    /// It could not start: no catalog, a bad one, the method is missing.
+    /// The run could not start: no catalog, an invalid catalog, or a missing run method.
     NotStarted,
-    /// It waited in the queue for longer than it was allowed to.
+    /// The run waited in the queue longer than allowed.
     Expired,
     TimedOut,
     Cancelled,
     /// The node is disabled.
     Disabled,
-    /// The agent died or the machine went down in the middle; said by the
-    /// agent after its restart.
+    /// The agent or the machine stopped during the run. The agent reports this after its restart.
     Interrupted,
 }
 
@@ -302,23 +301,23 @@ impl RunEnding {
     }
 }
 
-/// What went wrong with the program that a run is left to.
+/// A failure of the external program that performs a run.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RunFailure {
-    /// The program is not on the node.
+    /// The program is not installed on the node.
     NoProgram,
-    /// It is there and did not start, or cannot be asked for its settings.
+    /// The program did not start, or its settings could not be read.
     DidNotStart,
-    /// Another run was at work for as long as this one was allowed to wait.
+    /// Another run held the lock for as long as this run was allowed to wait.
     Locked,
-    /// It ended with an exit code that no report explains.
+    /// The program failed with an exit code, and no report explains it.
     ExitCode,
-    /// It ended as if all were well, and there is no report of this run.
+    /// The program succeeded but wrote no report of this run.
     NoReport,
-    /// The report cannot be read, or is not of this run.
+    /// The report cannot be read, or belongs to another run.
     InvalidReport,
-    /// It carried out another catalog than the one it was given.
+    /// The program applied a different catalog than the one it was given.
     OtherCatalog,
 }
 
@@ -326,18 +325,18 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// Where a node run stands, as far as its report tells.
+/// The state of a node run, according to its report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ReportState {
-    /// Started, and its node is there.
+    /// The run has started, and its node is connected.
     Running,
-    /// Started and not finished, and its node is not there.
+    /// The run has started but not finished, and its node is not connected.
     Lost,
     Finished,
 }
 
-/// How many resources came out how, so far.
+/// The number of resources by outcome, so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct EventCounts {
@@ -346,7 +345,7 @@ pub struct EventCounts {
     pub pending: u64,
     pub failed: u64,
     pub skipped: u64,
-    /// Of the changed and pending: the machine had drifted.
+    /// Changed and pending resources that had drifted.
     pub corrective: u64,
 }
 
@@ -389,17 +388,17 @@ pub struct ReportSummary {
     pub started: RunStarted,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished: Option<RunFinished>,
-    /// So far; when it is finished, the node's own count.
+    /// The counts so far. For a finished run, the node's own counts.
     pub counts: EventCounts,
-    /// The first that failed.
+    /// The first resources that failed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<FailedResource>,
-    /// Numbers of events that the agent could not keep.
+    /// The number of events that the agent had to drop.
     #[serde(default)]
     pub omitted: u64,
     /// The number of the next event.
     pub next: u64,
-    /// When the first event reached a server, by the server's clock.
+    /// The time when the first event reached a server, by the server's clock.
     #[schema(value_type = String, format = DateTime)]
     pub first_received: Timestamp,
     #[schema(value_type = String, format = DateTime)]
@@ -407,7 +406,7 @@ pub struct ReportSummary {
 }
 
 impl ReportSummary {
-    /// Ended in anything but success, or its node is gone.
+    /// Returns `true` if the run did not succeed or its node was lost.
     pub fn is_failure(&self) -> bool {
         match &self.finished {
             Some(finished) => finished.ending != RunEnding::Succeeded,
@@ -416,11 +415,11 @@ impl ReportSummary {
     }
 }
 
-/// Some reports, newest first.
+/// A page of reports, newest first.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ReportPage {
     pub reports: Vec<ReportSummary>,
-    /// Pass it as `after` to go on.
+    /// The cursor for the next page; pass it as `after`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
@@ -433,14 +432,14 @@ pub struct NumberedEvent {
     pub event: ReportEvent,
 }
 
-/// A line of the stream of everybody's events.
+/// A line of the stream of all nodes' events.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "message", rename_all = "snake_case")]
 pub enum ReportStreamMessage {
-    /// The stream is open; everything after this cursor follows.
+    /// The stream is open. All events after this cursor follow.
     Open { cursor: String },
     Events {
-        /// Pass it to go on after these events.
+        /// The cursor after these events.
         cursor: String,
         #[schema(value_type = String)]
         node: NodeName,
@@ -448,6 +447,6 @@ pub enum ReportStreamMessage {
         run: NodeRunId,
         events: Vec<NumberedEvent>,
     },
-    /// The cursor is older than what is remembered: some events were passed by.
+    /// The cursor is too old: some events were skipped.
     Gap,
 }

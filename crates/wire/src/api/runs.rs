@@ -1,4 +1,4 @@
-//! Node runs: what a node is asked to carry out, and why.
+//! Node runs: what a node should apply, and why.
 
 use bunraku_model::{
     CatalogId, EnvironmentName, FiringId, NodeName, NodeRunId, ReleaseNumber, RunId,
@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Change the machine, or only say what would change.
+/// Change the machine, or only report what would change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RunMode {
@@ -15,36 +15,36 @@ pub enum RunMode {
     Noop,
 }
 
-/// One node run, as it is asked for.
+/// A request for one node run.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct RunRequest {
-    /// The report carries it. Of requests that were folded into one run, the
-    /// run keeps the first id and its report names the others.
+    /// The id of the report. If several requests are merged into one run, the run keeps the first
+    /// id and its report names the others.
     #[schema(value_type = String)]
     pub id: NodeRunId,
     pub causes: Vec<Cause>,
-    /// Without one, the node's own settings and windows decide. A run never
-    /// enforces what was delivered for noop only.
+    /// If absent, the node's settings and windows decide. A run never enforces a catalog that was
+    /// released for noop only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<RunMode>,
     pub subject: RunSubject,
     /// Only resources with one of these tags; empty means all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
-    /// Not started after this: reported as expired.
+    /// The latest start. A later run is reported as expired.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub start_before: Option<Timestamp>,
-    /// Ended after this many seconds of work: reported as timed out.
+    /// The time limit of the run. A longer run is ended and reported as timed out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_seconds: Option<u64>,
-    /// May be folded into another run that waits: one run then serves both.
-    /// Orchestrated runs say no, as each waits for its own report.
+    /// `true` if it may be merged with another pending run. Ordered runs say `false`, because each
+    /// waits for its own report.
     pub coalesce: bool,
 }
 
 impl RunRequest {
-    /// A run of the released catalog that may be folded into another.
+    /// Creates a request for a run of the released catalog that may be merged with another.
     pub fn new(id: NodeRunId, causes: Vec<Cause>) -> Self {
         Self {
             id,
@@ -59,34 +59,33 @@ impl RunRequest {
     }
 }
 
-/// What is carried out.
+/// What a run applies.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "carry_out", rename_all = "snake_case")]
 pub enum RunSubject {
-    /// The node's released catalog, whichever it is when the run starts.
+    /// The catalog that is released when the run starts.
     Released,
-    /// This released catalog and no other.
+    /// This released catalog only.
     Catalog {
         #[schema(value_type = u64)]
         release: ReleaseNumber,
         #[schema(value_type = String)]
         catalog: CatalogId,
     },
-    /// What the node's own settings name (`run_method`): a command, or the
-    /// Puppet agent that is already there.
+    /// The node's configured `run_method`: a command, or the Puppet agent on the node.
     Configured {
-        /// Puppet's environment for this run; the node's settings name it otherwise.
+        /// Puppet's environment for this run. By default, the node's settings name it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         #[schema(value_type = Option<String>)]
         environment: Option<EnvironmentName>,
     },
 }
 
-/// Why a run happens.
+/// The cause of a run.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "cause", rename_all = "snake_case")]
 pub enum Cause {
-    /// Its time had come.
+    /// The node's schedule.
     Schedule,
     /// A new release reached the node.
     Release {
@@ -98,7 +97,7 @@ pub enum Cause {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     },
-    /// A part of an ordered run over many nodes.
+    /// An ordered run over several nodes.
     Run {
         #[schema(value_type = String)]
         run: RunId,
@@ -106,27 +105,27 @@ pub enum Cause {
     Trigger(TriggerCause),
 }
 
-/// A trigger, with everything that led to it.
+/// A trigger, with its chain of causes.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct TriggerCause {
     pub name: String,
-    /// Hops that are left: at zero nothing is fired any more.
+    /// The remaining hops. At zero, nothing is fired.
     pub ttl: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// From the first cause to this one.
+    /// The chain from the first cause to this one.
     pub chain: Vec<TriggerHop>,
-    /// Which firing it was.
+    /// The id of the firing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub firing: Option<FiringId>,
-    /// Further firings, beyond those that are told one by one up to this one.
+    /// The number of further firings that are not listed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub more: u64,
 }
 
 impl TriggerCause {
-    /// The first cause of a chain.
+    /// Creates the first cause of a chain.
     pub fn new(name: &str, ttl: u32) -> Self {
         Self {
             name: name.to_owned(),
@@ -143,17 +142,17 @@ impl TriggerCause {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct TriggerHop {
     pub trigger: String,
-    /// Who fired: a node, or `None` for a person or a hook.
+    /// The node that fired, or `None` for an operator or a hook.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub node: Option<NodeName>,
-    /// Whether the run that fired it had changed anything.
+    /// `true` if the run that fired it had changed something.
     pub changed: bool,
     #[schema(value_type = String, format = DateTime)]
     pub at: Timestamp,
 }
 
-/// A node's run queue, as the node tells it.
+/// A node's run queue, as reported by the node.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct QueueReport {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -161,10 +160,10 @@ pub struct QueueReport {
     /// In the order in which they will start.
     #[serde(default)]
     pub pending: Vec<QueueEntry>,
-    /// Beyond those that are told one by one.
+    /// The number of further runs that are not listed.
     #[serde(default)]
     pub more_pending: u64,
-    /// The ordered run that has the node for itself: others wait for its end.
+    /// The ordered run that holds the node. Other runs wait until it ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub held_by: Option<RunId>,
@@ -178,28 +177,28 @@ pub struct QueueEntry {
     pub subject: RunSubject,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<RunMode>,
-    /// Some of them.
+    /// The causes, as far as they are listed.
     pub causes: Vec<Cause>,
     #[serde(default)]
     pub more_causes: u64,
-    /// When it was asked for first.
+    /// The time of the first request.
     #[schema(value_type = String, format = DateTime)]
     pub queued: Timestamp,
-    /// When it started, if it did.
+    /// The time when it started, if it has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub started: Option<Timestamp>,
 }
 
-/// What a server knows of a node's run queue.
+/// A node's run queue, as known to a server.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct NodeQueue {
     #[serde(flatten)]
     pub queue: QueueReport,
-    /// When the node told it.
+    /// The time when the node reported it.
     #[schema(value_type = String, format = DateTime)]
     pub received: Timestamp,
-    /// Commands that wait on the server for the node.
+    /// The number of commands that wait on the server for the node.
     pub waiting_commands: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What a server says of itself.
+//! Information about a server.
 
 use bunraku_model::ServerId;
 use jiff::Timestamp;

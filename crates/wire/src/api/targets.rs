@@ -1,8 +1,7 @@
-//! What a node should look like: the pointer to its released catalog.
+//! Targets: pointers to released catalogs.
 //!
-//! `GET /v1/nodes/{node}/target` answers `If-None-Match` with 304 as long as
-//! nothing is newer, which is all that asking costs. The catalog itself is at
-//! `/v1/nodes/{node}/catalogs/{id}`, the files it refers to at
+//! `GET /v1/nodes/{node}/target` answers `If-None-Match` with 304 if there is nothing newer, so
+//! polling is cheap. The catalog is at `/v1/nodes/{node}/catalogs/{id}`, and its files are at
 //! `/v1/content/{id}`.
 
 use bunraku_model::{CatalogId, CodeId, EnvironmentName, ReleaseNumber};
@@ -23,6 +22,6 @@ pub struct Target {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub code_id: Option<CodeId>,
-    /// `noop`: the node may only say what it would change.
+    /// `noop`: the node may only report what it would change.
     pub mode: RunMode,
 }

@@ -1,4 +1,4 @@
-//! Triggers: cues that start runs on other nodes, with the chain of what led to them.
+//! Triggers start runs on other nodes and carry the chain of causes.
 
 use bunraku_model::{FiringId, NodeName, TriggerName};
 use jiff::Timestamp;
@@ -7,39 +7,42 @@ use utoipa::ToSchema;
 
 use super::{Cause, TriggerHop};
 
-/// Hops that a chain of triggers has when nobody says.
+/// The default number of hops in a chain of triggers.
 pub const DEFAULT_TTL: u32 = 8;
 
-/// Fire a trigger.
+/// How often a node may fire a trigger per hour, if its definition does not say.
+pub const DEFAULT_BUDGET: u64 = 30;
+
+/// A request to fire a trigger.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct FireTrigger {
-    /// Drawn by whoever fires, so that the same firing sent twice counts once.
+    /// Chosen by the client, so that a repeated request counts once.
     #[schema(value_type = String)]
     pub id: FiringId,
     #[schema(value_type = Vec<String>)]
     #[serde(default)]
     pub hosts: Vec<NodeName>,
-    /// Every node that this query finds as well.
+    /// Also fire at all nodes that match this query.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub query: Option<String>,
-    /// Hops that are left for what it leads to.
+    /// The remaining hops.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// How long it may wait for a node that is away.
+    /// How long the firing waits for a disconnected node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_seconds: Option<u64>,
-    /// Of the run that fires: its chain is handed on.
+    /// The causes of the run that fires; their chains continue.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<Cause>,
-    /// That run changed something.
+    /// `true` if that run changed something.
     #[serde(default)]
     pub changed: bool,
 }
 
 impl FireTrigger {
-    /// A firing at these hosts that no run caused.
+    /// Creates a firing at these hosts that no run caused.
     pub fn new(id: FiringId, hosts: Vec<NodeName>) -> Self {
         Self {
             id,
@@ -54,96 +57,102 @@ impl FireTrigger {
     }
 }
 
-/// What became of a firing.
+/// The result of a firing.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum FireReply {
-    /// Every host will be told until the deadline.
+    /// The trigger was fired at these hosts. Delivery is retried until the deadline.
     Fired {
         #[schema(value_type = Vec<String>)]
         hosts: Vec<NodeName>,
-        /// Nobody by these names.
+        /// Names without a node.
         #[schema(value_type = Vec<String>)]
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         unknown: Vec<NodeName>,
     },
-    /// The trigger's limits hold it back.
+    /// The trigger's limits delay it.
     Held {
         occurrences: u64,
-        /// When it goes out if nothing else happens; never, while more occurrences are needed.
+        /// When it will be sent. Absent while more occurrences are needed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         #[schema(value_type = Option<String>, format = DateTime)]
         until: Option<Timestamp>,
     },
-    /// The loop ends here.
+    /// Loop protection stopped it.
     Stopped {
         why: StopReason,
         chain: Vec<TriggerHop>,
     },
 }
 
-/// Why a chain ended.
+/// The reason why loop protection ended a chain.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
-    /// No hops were left.
+    /// The chain used up its hops.
     HopLimit,
     /// The same node fired the same trigger before, and nothing changed in between.
     Repeated,
+    /// The node has fired the trigger too often.
+    Budget,
 }
 
 impl StopReason {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::HopLimit => "no hops are left",
-            Self::Repeated => "the same node fired it before, and nothing changed in between",
+            Self::Repeated => "the same node fired it earlier, and nothing has changed since",
+            Self::Budget => "the node has used up its firings for this hour",
         }
     }
 }
 
-/// Limits of a trigger.
+/// The definition of a trigger: its limits, permissions and targets.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TriggerLimits {
-    /// Wait until it was not fired for so long.
+    /// Wait until the trigger has not been fired for this long.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quiet_seconds: Option<u64>,
-    /// Go out at most once in so long.
+    /// Send at most once per this period.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interval_seconds: Option<u64>,
-    /// Only after so many occurrences …
+    /// Send only after this many occurrences …
     #[serde(skip_serializing_if = "Option::is_none")]
     pub occurrences: Option<u64>,
-    /// … within so long.
+    /// … within this period.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub within_seconds: Option<u64>,
     /// Only these nodes may fire it; empty means all. Operators always may.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>)]
     pub fired_by: Vec<NodeName>,
-    /// Whom it is for when a firing names nobody: every node that this query finds.
+    /// How often each node may fire it per hour. Default: [`DEFAULT_BUDGET`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub budget: Option<u64>,
+    /// The default targets, if a firing names no hosts: all nodes that match this query.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub query: Option<String>,
 }
 
-/// A trigger that is defined, or that waits.
+/// A trigger that is defined or delayed.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct TriggerSummary {
     #[schema(value_type = String)]
     pub name: TriggerName,
     pub limits: TriggerLimits,
-    /// Occurrences that are held back now.
+    /// The number of delayed occurrences.
     pub held: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub until: Option<Timestamp>,
-    /// When it went out last.
+    /// The time when it was last sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub last: Option<Timestamp>,
 }
 
-/// What happened to a trigger.
+/// An entry in the history of triggers.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct TriggerEvent {
     #[schema(value_type = String)]
@@ -157,12 +166,12 @@ pub struct TriggerEvent {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum TriggerNews {
-    /// It went out to these hosts.
+    /// It was sent to these hosts.
     Fired {
         #[schema(value_type = String)]
         id: FiringId,
         by: String,
-        /// How many hosts, and the first of them.
+        /// The number of hosts. `hosts` lists the first ones.
         count: usize,
         #[schema(value_type = Vec<String>)]
         hosts: Vec<NodeName>,
@@ -171,7 +180,7 @@ pub enum TriggerNews {
         unknown: Vec<NodeName>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
-        /// Of its first cause.
+        /// The chain of its first cause.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         chain: Vec<TriggerHop>,
     },
@@ -180,7 +189,7 @@ pub enum TriggerNews {
         why: StopReason,
         chain: Vec<TriggerHop>,
     },
-    /// The node was away until its time was up.
+    /// The node did not connect before the deadline.
     Expired {
         #[schema(value_type = String)]
         node: NodeName,

@@ -25,18 +25,18 @@ pub enum DirectoryError {
         source: io::Error,
     },
     #[error(
-        "{present} is there but {missing} is not; restore it from a backup (a new authority would cut off every node)"
+        "{present} exists but {missing} does not; restore it from a backup (no node would trust a new CA)"
     )]
     HalfMissing { present: PathBuf, missing: PathBuf },
     #[error("{path} can be read by others (mode {mode:o}); run `chmod 600` on it")]
     Exposed { path: PathBuf, mode: u32 },
-    #[error("the authority in {path} is damaged; restore ca.pem and ca.key from a backup")]
+    #[error("the CA in {path} is corrupt; restore ca.pem and ca.key from a backup")]
     Damaged {
         path: PathBuf,
         #[source]
         source: AuthorityError,
     },
-    #[error("no authority could be made")]
+    #[error("cannot create a CA")]
     Make(#[source] AuthorityError),
 }
 

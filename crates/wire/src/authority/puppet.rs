@@ -21,7 +21,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::directory::lock;
 use super::{Authority, AuthorityError, SignError};
 use crate::request::SignedCertificate;
-use crate::revocation::{RevocationError, RevocationList, Revoked};
+use crate::revocation::{RevocationError, RevocationList, RevokedCertificate};
 use crate::serial::Serial;
 
 /// Lifetime of a revocation list: five years, as in Puppet.
@@ -42,21 +42,21 @@ pub enum PuppetError {
         #[source]
         source: io::Error,
     },
-    #[error("{0} does not hold a hexadecimal serial number")]
+    #[error("{0} does not contain a hexadecimal serial number")]
     Serial(PathBuf),
-    #[error("the Puppet authority in {path} cannot be used")]
+    #[error("cannot use the Puppet CA in {path}")]
     Authority {
         path: PathBuf,
         #[source]
         source: AuthorityError,
     },
-    #[error("{path} cannot be used")]
+    #[error("cannot use {path}")]
     RevocationList {
         path: PathBuf,
         #[source]
         source: RevocationError,
     },
-    #[error("{0} has no revocation list of the authority's signing certificate")]
+    #[error("{0} has no revocation list of the CA's signing certificate")]
     NoOwnList(PathBuf),
 }
 
@@ -87,13 +87,18 @@ impl PuppetDirectory {
         &self.path
     }
 
+    /// Returns the path of the file with the revocation lists.
+    pub fn revocation_list_path(&self) -> PathBuf {
+        self.path.join("ca_crl.pem")
+    }
+
     /// Returns all revocation lists in PEM: one for each certificate of the chain.
     pub fn revocation_lists_pem(&self) -> Result<String, PuppetError> {
         self.read("ca_crl.pem")
     }
 
     /// Returns every certificate that this authority has revoked.
-    pub fn revoked(&self, authority: &Authority) -> Result<Vec<Revoked>, PuppetError> {
+    pub fn revoked(&self, authority: &Authority) -> Result<Vec<RevokedCertificate>, PuppetError> {
         let (lists, own) = self.own_list(authority)?;
         Ok(lists[own].revoked.clone())
     }
@@ -106,13 +111,13 @@ impl PuppetDirectory {
         serials: &[Serial],
         now: Timestamp,
     ) -> Result<(), PuppetError> {
-        let path = self.path.join("ca_crl.pem");
+        let path = self.revocation_list_path();
         let _lock = self.lock()?;
         let (mut lists, own) = self.own_list(authority)?;
         let mut revoked = lists[own].revoked.clone();
         for serial in serials {
             if !revoked.iter().any(|entry| entry.serial == *serial) {
-                revoked.push(Revoked {
+                revoked.push(RevokedCertificate {
                     serial: serial.clone(),
                     at: now,
                 });

@@ -5,15 +5,16 @@ use rcgen::{
     CertificateRevocationListParams, KeyIdMethod, RevokedCertParams, SerialNumber, date_time_ymd,
 };
 
-use super::{Authority, BACK_DATE, after, since_1970};
-use crate::revocation::{RevocationError, RevocationList, Revoked};
+use super::{Authority, after, since_1970};
+use crate::certificate::BACK_DATE;
+use crate::revocation::{RevocationError, RevocationList, RevokedCertificate};
 
 impl Authority {
     /// Creates the list of all certificates that this authority has revoked. `number` must be
     /// higher than that of every earlier list.
     pub fn revocation_list(
         &self,
-        revoked: &[Revoked],
+        revoked: &[RevokedCertificate],
         number: u64,
         now: Timestamp,
         lifetime: SignedDuration,

@@ -18,30 +18,30 @@ use crate::serial::Serial;
 /// The reason why a certificate was not signed.
 #[derive(Debug, thiserror::Error)]
 pub enum SignError {
-    #[error("the request is for `{requested}`, the grant for `{granted}`")]
+    #[error("the request is for `{requested}`, but `{granted}` is permitted")]
     OtherName {
         requested: NodeName,
         granted: NodeName,
     },
-    #[error("the request asks for names that were not granted: {}", .0.join(", "))]
+    #[error("the request contains names that are not permitted: {}", .0.join(", "))]
     NamesNotGranted(Vec<String>),
-    #[error("the request asks to become an authority")]
+    #[error("the request is for a CA certificate")]
     WouldBeAuthority,
-    #[error("`{0}` cannot be a name in a certificate")]
+    #[error("`{0}` is not a valid name in a certificate")]
     InvalidName(String),
-    #[error("the authority's own certificate ended at {0}")]
+    #[error("the CA certificate expired at {0}")]
     AuthorityExpired(Timestamp),
-    #[error("the certificate would end before it starts")]
+    #[error("the certificate would expire before it becomes valid")]
     NoLifetime,
-    #[error("the request's key cannot be signed")]
+    #[error("cannot sign the key in the request")]
     Key(#[source] rcgen::Error),
     #[error("signing failed")]
     Signing(#[source] rcgen::Error),
-    #[error("the system has no randomness")]
+    #[error("cannot get random bytes from the system")]
     Randomness,
-    #[error("the signed certificate is not what was meant")]
+    #[error("the signed certificate differs from the request")]
     Unexpected(#[source] CertificateError),
-    #[error("the Puppet authority's directory could not be brought up to date")]
+    #[error("cannot update the directory of the Puppet CA")]
     Puppet(#[source] PuppetError),
 }
 
@@ -137,7 +137,7 @@ impl Authority {
         let parsed = certificate::parse(der).map_err(SignError::Unexpected)?;
         if parsed.issuer().as_raw() != self.subject() {
             return Err(SignError::Unexpected(CertificateError::Damaged(
-                "its issuer is not written as the authority's name",
+                "its issuer differs from the CA name",
             )));
         }
         Certificate::from_der(der).map_err(SignError::Unexpected)

@@ -4,11 +4,11 @@ use http::header::{ACCEPT_ENCODING, ETAG, IF_NONE_MATCH};
 use http::{HeaderValue, Method, StatusCode};
 use serde::de::DeserializeOwned;
 
-use super::{Call, Client, ClientError, Over};
+use super::{Call, Client, ClientError, ConnectionKind};
 
 /// The result of a conditional request.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Fetched<T> {
+pub enum ConditionalReply<T> {
     /// The caller has the newest value.
     Unchanged,
     Changed {
@@ -26,15 +26,15 @@ impl Client {
         &self,
         path: &str,
         etag: Option<&str>,
-    ) -> Result<Fetched<T>, ClientError> {
+    ) -> Result<ConditionalReply<T>, ClientError> {
         let mut call = Call::new(Method::GET, path);
         if let Some(tag) = etag.and_then(|etag| HeaderValue::from_str(etag).ok()) {
             call.headers.push((IF_NONE_MATCH, tag));
         }
         let limit = self.options().request_timeout;
-        let reply = self.send(call, Over::Shared, limit).await?;
+        let reply = self.send(call, ConnectionKind::Shared, limit).await?;
         if reply.response.status() == StatusCode::NOT_MODIFIED {
-            return Ok(Fetched::Unchanged);
+            return Ok(ConditionalReply::Unchanged);
         }
         let headers = reply.response.headers();
         let old = headers.contains_key(crate::api::OLD_DATA_HEADER);
@@ -44,7 +44,7 @@ impl Client {
             .whole_body(reply.response, &reply.server, reply.deadline)
             .await?;
         let value = super::decode(&body, reply.server)?;
-        Ok(Fetched::Changed { value, etag, old })
+        Ok(ConditionalReply::Changed { value, etag, old })
     }
 
     /// Fetches a large body that may be compressed with gzip. Check its encoding.

@@ -11,8 +11,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 
 use super::dial::{TlsFailure, dial};
 use super::error::ConnectError;
-use super::idle::{InUse, Uses};
-use super::{Body, BoxError, ClientError, ClientOptions, Refusal, ServerAddress, ServerFailure};
+use super::idle::{UseCounter, UseGuard};
+use super::{Body, BoxError, ClientError, ClientOptions, ServerAddress, ServerFailure, TlsRefusal};
 use crate::tls::{HTTP_1, HTTP_2};
 
 /// The connection that requests share.
@@ -20,7 +20,7 @@ use crate::tls::{HTTP_1, HTTP_2};
 pub(super) struct Connection {
     pub(super) server: ServerAddress,
     pub(super) generation: u64,
-    pub(super) uses: Uses,
+    pub(super) uses: UseCounter,
     sender: http2::SendRequest<Body>,
     tls: TlsFailure,
 }
@@ -31,7 +31,7 @@ pub(super) struct Channel {
     /// The generation of the shared connection.
     pub(super) generation: Option<u64>,
     /// Keeps the shared connection open.
-    pub(super) in_use: Option<InUse>,
+    pub(super) in_use: Option<UseGuard>,
     sender: Sender,
     tls: TlsFailure,
 }
@@ -67,7 +67,7 @@ impl Connection {
             Ok(Self {
                 server: server.clone(),
                 generation,
-                uses: Uses::default(),
+                uses: UseCounter::default(),
                 sender,
                 tls,
             })
@@ -151,7 +151,7 @@ impl SendFailure {
         match self.tls {
             Some(source) => ClientError::Refused {
                 server,
-                refusal: Refusal::of(&source),
+                refusal: TlsRefusal::of(&source),
                 source,
             },
             None => ClientError::Lost {

@@ -11,7 +11,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::error::ConnectError;
-use super::{ClientOptions, Refusal, ServerAddress};
+use super::{ClientOptions, ServerAddress, TlsRefusal};
 use crate::keep_alive::watch_for_dead_peer;
 
 /// Connects with TCP and TLS. Offers only `protocol`, and the server must select it.
@@ -19,7 +19,7 @@ pub(super) async fn dial(
     server: &ServerAddress,
     options: &ClientOptions,
     protocol: &'static [u8],
-) -> Result<Watched<TlsStream<TcpStream>>, ConnectError> {
+) -> Result<ObservedStream<TlsStream<TcpStream>>, ConnectError> {
     let tcp = connect(server).await?;
     if let Some(span) = options.keep_alive {
         watch_for_dead_peer(&tcp, span, span).map_err(ConnectError::Tcp)?;
@@ -30,18 +30,18 @@ pub(super) async fn dial(
         .await
         .map_err(|error| match as_tls(&error) {
             Some(source) => ConnectError::Tls {
-                refusal: Refusal::of(&source),
+                refusal: TlsRefusal::of(&source),
                 source,
             },
             None => ConnectError::Tcp(error),
         })?;
     if tls.get_ref().1.alpn_protocol() != Some(protocol) {
         return Err(ConnectError::Tls {
-            refusal: Refusal::NotAServer,
+            refusal: TlsRefusal::NotAServer,
             source: rustls::Error::NoApplicationProtocol,
         });
     }
-    Ok(Watched {
+    Ok(ObservedStream {
         inner: tls,
         error: TlsFailure::default(),
     })
@@ -53,7 +53,10 @@ async fn connect(server: &ServerAddress) -> Result<TcpStream, ConnectError> {
     let addresses = tokio::net::lookup_host((server.host(), server.port()))
         .await
         .map_err(ConnectError::Lookup)?;
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    let mut last = io::Error::new(
+        io::ErrorKind::NotFound,
+        "the name does not resolve to an address",
+    );
     for address in addresses {
         match TcpStream::connect(address).await {
             Ok(stream) => {
@@ -82,12 +85,12 @@ impl TlsFailure {
 }
 
 /// Keeps the TLS error that ended the connection, because HTTP/2 keeps only its text.
-pub(super) struct Watched<S> {
+pub(super) struct ObservedStream<S> {
     inner: S,
     error: TlsFailure,
 }
 
-impl<S> Watched<S> {
+impl<S> ObservedStream<S> {
     pub(super) fn failure(&self) -> TlsFailure {
         self.error.clone()
     }
@@ -102,7 +105,7 @@ impl<S> Watched<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for ObservedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -113,7 +116,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for ObservedStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -8,10 +8,10 @@ use futures::Stream;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{BoxError, Call, Client, ClientError, Download, Fetched, Lines};
+use super::{BoxError, Call, Client, ClientError, ConditionalReply, Download, Lines};
 use crate::endpoints::{
     BinaryContent, CatalogDocument, Conditional, Endpoint, Json, JsonLines, JsonObject, List,
-    Locate, NoBody, Nothing, Package, ReplyKind, RequestKind,
+    Locate, NoBody, NoContent, Package, ReplyKind, RequestKind,
 };
 
 /// A request body that the client writes as JSON.
@@ -19,58 +19,35 @@ pub trait Encode: RequestKind {
     type Value: Serialize;
 }
 
-impl<T: Serialize> Encode for Json<T>
-where
-    Self: RequestKind,
-{
-    type Value = T;
+/// Implements a trait for kinds of messages that carry values of type `T` as JSON.
+macro_rules! json_kinds {
+    ($trait:ident requires $kind:ident, $bound:ident: $($type:ident => $value:ty),+ $(,)?) => {
+        $(impl<T: $bound> $trait for $type<T>
+        where
+            Self: $kind,
+        {
+            type Value = $value;
+        })+
+    };
 }
 
-impl<T: Serialize> Encode for JsonObject<T>
-where
-    Self: RequestKind,
-{
-    type Value = T;
-}
+json_kinds!(Encode requires RequestKind, Serialize: Json => T, JsonObject => T);
 
 /// A reply that the client reads as one JSON value.
 pub trait Decode: ReplyKind {
     type Value: DeserializeOwned;
 }
 
-impl<T: DeserializeOwned> Decode for Json<T>
-where
-    Self: ReplyKind,
-{
-    type Value = T;
-}
-
-impl<T: DeserializeOwned> Decode for JsonObject<T>
-where
-    Self: ReplyKind,
-{
-    type Value = T;
-}
-
-impl<T: DeserializeOwned> Decode for List<T>
-where
-    Self: ReplyKind,
-{
-    type Value = Vec<T>;
-}
-
-impl<T: DeserializeOwned> Decode for Conditional<T>
-where
-    Self: ReplyKind,
-{
-    type Value = T;
-}
+json_kinds!(
+    Decode requires ReplyKind, DeserializeOwned:
+    Json => T, JsonObject => T, List => Vec<T>, Conditional => T,
+);
 
 impl Decode for CatalogDocument {
     type Value = serde_json::Value;
 }
 
-impl Decode for Nothing {
+impl Decode for NoContent {
     type Value = ();
 }
 
@@ -117,7 +94,7 @@ impl Client {
         &self,
         at: L,
         etag: Option<&str>,
-    ) -> Result<Fetched<T>, ClientError>
+    ) -> Result<ConditionalReply<T>, ClientError>
     where
         L: Locate<Endpoint: Endpoint<Request = NoBody, Reply = Conditional<T>>>,
         T: DeserializeOwned,

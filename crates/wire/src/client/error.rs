@@ -5,17 +5,17 @@ use std::time::Duration;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
-use super::{BoxError, Refusal, ServerAddress};
+use super::{BoxError, ServerAddress, TlsRefusal};
 
 /// The reason why a request has no reply.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    #[error("no server can be reached: {}", list(failures))]
+    #[error("cannot reach any server: {}", list(failures))]
     NoServer { failures: Vec<ServerFailure> },
     #[error("{server}: {}", refusal.as_str())]
     Refused {
         server: ServerAddress,
-        refusal: Refusal,
+        refusal: TlsRefusal,
         #[source]
         source: rustls::Error,
     },
@@ -31,7 +31,7 @@ pub enum ClientError {
         problem: Box<Problem>,
         server: ServerAddress,
     },
-    #[error("{server} sent a reply that cannot be used: {why}")]
+    #[error("{server} sent an invalid reply: {why}")]
     BadReply {
         server: ServerAddress,
         why: &'static str,
@@ -39,17 +39,17 @@ pub enum ClientError {
         source: Option<BoxError>,
     },
     /// The request was sent, and it is unknown whether the server executed it.
-    #[error("the connection to {server} broke before the reply was complete")]
+    #[error("lost the connection to {server} before the reply was complete")]
     Lost {
         server: ServerAddress,
         #[source]
         source: BoxError,
     },
-    #[error("the request cannot be written as JSON")]
+    #[error("cannot encode the request as JSON")]
     Encode(#[source] serde_json::Error),
     #[error("`{0}` is not a path of the API")]
     InvalidPath(String),
-    #[error("what was to be sent cannot be read")]
+    #[error("cannot read the data to send")]
     Upload(#[source] BoxError),
 }
 
@@ -98,7 +98,7 @@ pub struct ServerFailure {
 /// The reason why a connection failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    #[error("its name cannot be looked up: {0}")]
+    #[error("cannot resolve its name: {0}")]
     Lookup(std::io::Error),
     #[error("{0}")]
     Tcp(std::io::Error),
@@ -106,10 +106,10 @@ pub enum ConnectError {
     TimedOut(Duration),
     #[error("{}", refusal.as_str())]
     Tls {
-        refusal: Refusal,
+        refusal: TlsRefusal,
         source: rustls::Error,
     },
-    #[error("HTTP could not be started: {0}")]
+    #[error("cannot start HTTP: {0}")]
     Http(hyper::Error),
 }
 

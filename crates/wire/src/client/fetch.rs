@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, Response};
 
-use super::{Call, Client, ClientError, Over};
+use super::{Call, Client, ClientError, ConnectionKind};
 
 impl Client {
     /// Fetches a body unchanged, with these request headers. "Not modified" is a reply; an
@@ -41,7 +41,7 @@ impl Client {
             }
         }
         let limit = self.options().request_timeout;
-        let reply = self.send(call, Over::Shared, limit).await?;
+        let reply = self.send(call, ConnectionKind::Shared, limit).await?;
         let (head, body) = reply.response.into_parts();
         let body = Response::from_parts(http::response::Parts::clone(&head), body);
         let body = self.whole_body(body, &reply.server, reply.deadline).await?;

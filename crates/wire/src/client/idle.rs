@@ -7,16 +7,16 @@ use tokio::sync::watch;
 
 /// Counts the requests and replies in progress.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Uses(Arc<watch::Sender<usize>>);
+pub(super) struct UseCounter(Arc<watch::Sender<usize>>);
 
 /// One request or reply in progress, until dropped.
 #[derive(Debug)]
-pub(super) struct InUse(Arc<watch::Sender<usize>>);
+pub(super) struct UseGuard(Arc<watch::Sender<usize>>);
 
-impl Uses {
-    pub(super) fn begin(&self) -> InUse {
+impl UseCounter {
+    pub(super) fn begin(&self) -> UseGuard {
         self.0.send_modify(|count| *count += 1);
-        InUse(Arc::clone(&self.0))
+        UseGuard(Arc::clone(&self.0))
     }
 
     pub(super) fn none(&self) -> bool {
@@ -28,7 +28,7 @@ impl Uses {
     }
 }
 
-impl Drop for InUse {
+impl Drop for UseGuard {
     fn drop(&mut self) {
         self.0.send_modify(|count| *count -= 1);
     }

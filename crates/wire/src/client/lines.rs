@@ -14,7 +14,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use serde::de::DeserializeOwned;
 
-use super::{Call, Client, ClientError, Over, ServerAddress};
+use super::{Call, Client, ClientError, ConnectionKind, ServerAddress};
 
 /// An open stream.
 pub struct Lines<T> {
@@ -36,7 +36,7 @@ impl Client {
         let mut call = Call::new(Method::GET, path);
         call.accept = "application/x-ndjson";
         let limit = self.options().request_timeout;
-        let reply = self.send(call, Over::Own, limit).await?;
+        let reply = self.send(call, ConnectionKind::Own, limit).await?;
         Ok(Lines {
             server: reply.server,
             body: reply.response.into_body(),
@@ -65,7 +65,7 @@ impl<T: DeserializeOwned> Lines<T> {
                 Err(_) => {
                     let silent = ClientError::TimedOut {
                         server: self.server.clone(),
-                        what: "the stream was silent",
+                        what: "the stream was idle",
                         after: self.idle_timeout,
                     };
                     return Some(Err(self.end(silent)));
@@ -116,7 +116,7 @@ impl<T: DeserializeOwned> Lines<T> {
                 Ok(Some(line))
             }
             None if self.buffer.len() > self.longest => {
-                Err(self.bad("a line is longer than allowed", None))
+                Err(self.bad("a line exceeds the maximum length", None))
             }
             None => {
                 self.searched = self.buffer.len();

@@ -4,7 +4,7 @@ use rustls::{AlertDescription, CertificateError, Error};
 
 /// The reason why one side did not accept the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refusal {
+pub enum TlsRefusal {
     /// The server's certificate is from an authority that we do not trust.
     ServerUnknown,
     /// The server's certificate has expired, by our clock.
@@ -31,7 +31,7 @@ pub enum Refusal {
     Other,
 }
 
-impl Refusal {
+impl TlsRefusal {
     pub(crate) fn of(error: &Error) -> Self {
         match error {
             Error::InvalidCertificate(why) => Self::of_server(why),
@@ -76,17 +76,17 @@ impl Refusal {
     /// Returns a description of the failure.
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::ServerUnknown => "the server's certificate is not from the trusted authority",
+            Self::ServerUnknown => "the server's certificate is not from the trusted CA",
             Self::ServerExpired => "the server's certificate has expired",
             Self::ServerNotYetValid => "the server's certificate is not valid yet",
             Self::ServerOtherName => "the server's certificate is for another name",
             Self::ServerRevoked => "the server's certificate was revoked",
-            Self::OwnExpired => "the server says that this certificate has expired",
-            Self::OwnRevoked => "the server says that this certificate was revoked",
-            Self::OwnUnknown => "the server does not trust the authority of this certificate",
-            Self::OwnMissing => "the server wants a certificate",
-            Self::OwnRefused => "the server refuses this certificate",
-            Self::NotAServer => "what answers there is not a Bunraku server",
+            Self::OwnExpired => "the server reports that this certificate has expired",
+            Self::OwnRevoked => "the server reports that this certificate is revoked",
+            Self::OwnUnknown => "the server does not trust the CA of this certificate",
+            Self::OwnMissing => "the server requires a client certificate",
+            Self::OwnRefused => "the server rejected this certificate",
+            Self::NotAServer => "this address does not belong to a Bunraku server",
             Self::Other => "TLS failed",
         }
     }
@@ -95,7 +95,7 @@ impl Refusal {
     pub fn hint(self) -> Option<&'static str> {
         Some(match self {
             Self::ServerUnknown => {
-                "compare the authority's fingerprint on both sides; if the server has a new authority, join again"
+                "compare the CA fingerprint on both sides; if the server has a new CA, join again"
             }
             Self::ServerExpired | Self::ServerNotYetValid => {
                 "check this machine's clock; if it is right, the server needs a new certificate"

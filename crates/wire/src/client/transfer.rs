@@ -18,7 +18,9 @@ use tokio::io::AsyncRead;
 use tokio::time::Instant;
 use tokio_util::io::ReaderStream;
 
-use super::{BoxError, Call, CallBody, Client, ClientError, InUse, Over, ServerAddress};
+use super::{
+    BoxError, Call, CallBody, Client, ClientError, ConnectionKind, ServerAddress, UseGuard,
+};
 
 /// The size of the pieces in which a file is read.
 const PIECE: usize = 64 << 10;
@@ -39,7 +41,7 @@ pub struct Download {
     idle_timeout: Duration,
     ended: bool,
     /// Keeps the shared connection open.
-    _in_use: Option<InUse>,
+    _in_use: Option<UseGuard>,
 }
 
 impl Client {
@@ -65,13 +67,13 @@ impl Client {
         path: &str,
         pieces: impl Stream<Item = Result<Bytes, E>> + Send + 'static,
     ) -> Result<T, ClientError> {
-        let progress = Arc::new(Progress::default());
+        let progress = Arc::new(UploadProgress::default());
         let watched = Arc::clone(&progress);
         let frames = pieces.map(move |piece| watched.note(piece.map_err(Into::into)));
         let mut call = Call::new(method, path);
         call.content_type = Some("application/octet-stream");
         call.body = CallBody::Stream(Some(StreamBody::new(frames).boxed_unsync()));
-        let mut request = Box::pin(self.send(call, Over::Shared, FAR));
+        let mut request = Box::pin(self.send(call, ConnectionKind::Shared, FAR));
         let idle = self.options().idle_timeout;
         let mut seen = 0;
         let reply = loop {
@@ -100,7 +102,7 @@ impl Client {
         };
         ClientError::TimedOut {
             server,
-            what: "the transfer did not move",
+            what: "the transfer stalled",
             after: self.options().idle_timeout,
         }
     }
@@ -119,7 +121,7 @@ impl Client {
         call.accept = "*/*";
         call.headers = headers;
         let limit = self.options().request_timeout;
-        let reply = self.send(call, Over::Shared, limit).await?;
+        let reply = self.send(call, ConnectionKind::Shared, limit).await?;
         let length = reply
             .response
             .headers()
@@ -142,17 +144,17 @@ impl Client {
 
 /// The state of an upload's source, visible from outside the request.
 #[derive(Default)]
-struct Progress {
+struct UploadProgress {
     pieces: AtomicU64,
     failure: Mutex<Option<BoxError>>,
 }
 
-impl Progress {
+impl UploadProgress {
     fn note(&self, piece: Result<Bytes, BoxError>) -> Result<Frame<Bytes>, BoxError> {
         self.pieces.fetch_add(1, Ordering::Relaxed);
         piece.map(Frame::data).map_err(|error| {
             *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-            "what was to be sent cannot be read".into()
+            "cannot read the data to send".into()
         })
     }
 
@@ -178,7 +180,7 @@ impl Download {
                     self.ended = true;
                     return Some(Err(ClientError::TimedOut {
                         server: self.server.clone(),
-                        what: "the transfer did not move",
+                        what: "the transfer stalled",
                         after: self.idle_timeout,
                     }));
                 }
@@ -213,7 +215,7 @@ impl Download {
         let short = self.length.is_some_and(|length| length != self.received);
         short.then(|| ClientError::BadReply {
             server: self.server.clone(),
-            why: "it is not as long as announced",
+            why: "its length differs from the announced one",
             source: None,
         })
     }

@@ -7,7 +7,7 @@ use utoipa::IntoParams;
 use super::definition::endpoints;
 use super::{BinaryContent, CatalogDocument, Conditional, Json, List};
 use crate::api::{
-    CatalogDiffReply, CatalogSummary, FleetDiff, FleetDiffRequest, PuppetComparison,
+    CatalogDiffReply, CatalogSummary, FleetDiff, FleetDiffRequest, NodePlugins, PuppetComparison,
     PuppetComparisonRequest, Target,
 };
 
@@ -89,9 +89,18 @@ endpoints! {
         reply: Conditional<Target>,
     }
 
+    /// Show the plugins of the Puppet modules in a node's environment, at the deployed commit.
+    ///
+    /// A node fetches them before it collects facts.
+    ShowNodePlugins: Get "/v1/nodes/{node}/plugins" {
+        access: OwnNodeOrOperator,
+        path: NodeName,
+        reply: Json<NodePlugins>,
+    }
+
     /// Return a file by its content id, whole or in part.
     ///
-    /// A node can read the files that its released catalogs name. The body is verified while it
+    /// A node can read the files that its released catalogs name, and its environment's plugins. The body is verified while it
     /// is sent; if it does not match its id, the connection is closed.
     ShowContent: Get "/v1/content/{id}" {
         access: AnyRole,

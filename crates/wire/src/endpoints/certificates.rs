@@ -3,7 +3,7 @@
 use bunraku_model::NodeName;
 
 use super::definition::endpoints;
-use super::{Json, List, Nothing, Pem, Text};
+use super::{Json, List, NoContent, Pem, Text};
 use crate::api::{
     CertificateEntry, IssueRequest, IssuedCertificate, JoinReply, JoinRequest, NewToken,
     PendingRequest, RenewRequest, RevokeRequest, SignRequest, TokenEntry, TokenRequest,
@@ -40,7 +40,7 @@ endpoints! {
     RevokeToken: Delete "/v1/tokens/{id}" {
         access: Operator,
         path: String,
-        reply: Nothing,
+        reply: NoContent,
     }
 
     /// List all certificates.
@@ -68,7 +68,7 @@ endpoints! {
         access: Operator,
         path: NodeName,
         body: Json<RevokeRequest>,
-        reply: Nothing,
+        reply: NoContent,
     }
 
     /// List the certificate requests that wait for an operator.
@@ -82,14 +82,14 @@ endpoints! {
         access: Operator,
         path: NodeName,
         body: Json<SignRequest>,
-        reply: Nothing,
+        reply: NoContent,
     }
 
     /// Reject a certificate request.
     RejectCertificateRequest: Delete "/v1/certificate-requests/{name}" {
         access: Operator,
         path: NodeName,
-        reply: Nothing,
+        reply: NoContent,
     }
 
     /// Return the signed list of revoked certificates.

@@ -3,7 +3,7 @@
 use bunraku_model::NodeName;
 
 use super::definition::endpoints;
-use super::{Json, Nothing};
+use super::{Json, NoContent};
 use crate::api::cluster::{
     ClusterInvitation, ClusterInviteRequest, ClusterJoinRequest, ClusterSshJoinRequest,
     ClusterSshWelcome, ClusterStatus, ClusterWelcome, DrainRequest, ServerList,
@@ -56,7 +56,7 @@ endpoints! {
     RemoveServer: Delete "/v1/cluster/members/{name}" {
         access: Operator,
         path: NodeName,
-        reply: Nothing,
+        reply: NoContent,
     }
 
     /// Start or stop draining a server.
@@ -64,6 +64,6 @@ endpoints! {
         access: Operator,
         path: NodeName,
         body: Json<DrainRequest>,
-        reply: Nothing,
+        reply: NoContent,
     }
 }

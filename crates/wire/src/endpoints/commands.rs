@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::IntoParams;
 
 use super::definition::endpoints;
-use super::{Json, JsonLines, List, Nothing};
+use super::{Json, JsonLines, List, NoContent};
 use crate::api::{CommandResult, CommandStatus, SendCommand, SentCommand, StreamMessage};
 
 /// How long the server may hold a reply back.
@@ -49,7 +49,7 @@ endpoints! {
         access: OwnNode,
         path: (NodeName, CommandId),
         body: Json<CommandResult>,
-        reply: Nothing,
+        reply: NoContent,
     }
 
     /// Open the command stream of a node.

@@ -3,7 +3,7 @@
 use bunraku_model::EnvironmentName;
 
 use super::definition::endpoints;
-use super::{Json, List, Nothing, SignedDelivery, WaitQuery};
+use super::{Json, List, NoContent, SignedDelivery, WaitQuery};
 use crate::api::{
     Deploy, DeployRequest, DeployStatus, EnvironmentChange, EnvironmentChanged, EnvironmentDetail,
     EnvironmentSummary, HookReply, NewEnvironment,
@@ -44,7 +44,7 @@ endpoints! {
     RemoveEnvironment: Delete "/v1/environments/{environment}" {
         access: Operator,
         path: EnvironmentName,
-        reply: Nothing,
+        reply: NoContent,
     }
 
     /// Deploy code.
@@ -63,9 +63,17 @@ endpoints! {
         reply: Json<DeployStatus>,
     }
 
+    /// Lift the pin of an environment, so that pushes deploy again.
+    UnpinEnvironment: Delete "/v1/environments/{environment}/pin" {
+        access: Operator,
+        path: EnvironmentName,
+        reply: NoContent,
+    }
+
     /// Receive a push webhook and deploy.
     ///
-    /// `X-Hub-Signature-256` has the HMAC-SHA256 of the body with the secret of the environment.
+    /// `X-Hub-Signature-256` has the HMAC-SHA256 of the body with the secret of the environment,
+    /// or `X-Gitlab-Token` has the secret.
     ReceivePush: Post "/v1/hooks/{environment}" {
         access: Anonymous,
         path: String,

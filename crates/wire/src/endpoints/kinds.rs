@@ -97,7 +97,7 @@ pub struct List<T>(PhantomData<fn() -> T>);
 
 /// Status 204 and no body.
 #[derive(Debug)]
-pub struct Nothing;
+pub struct NoContent;
 
 /// A stream of JSON values, one per line; an empty line is a heartbeat.
 #[derive(Debug)]
@@ -171,7 +171,7 @@ impl<T: ToSchema + 'static> ReplyKind for List<T> {
     }
 }
 
-impl ReplyKind for Nothing {
+impl ReplyKind for NoContent {
     fn describe(_: &mut Schemas) -> Vec<(u16, Value)> {
         vec![(204, json!({"description": "Success, without a body."}))]
     }

@@ -3,7 +3,7 @@
 use bunraku_model::LockName;
 
 use super::definition::endpoints;
-use super::{Json, List, Nothing};
+use super::{Json, List, NoContent};
 use crate::api::locks::{
     AcquireLock as AcquireLockRequest, BreakLock as BreakLockRequest,
     DefineLock as DefineLockRequest, LeaveLine, LockReply, LockStatus, LockToken,
@@ -30,7 +30,7 @@ endpoints! {
         access: Operator,
         path: LockName,
         body: Json<DefineLockRequest>,
-        reply: Nothing,
+        reply: NoContent,
     }
 
     /// Acquire a lock, or wait in line for it.
@@ -46,7 +46,7 @@ endpoints! {
         access: AnyRole,
         path: LockName,
         body: Json<LockToken>,
-        reply: Nothing,
+        reply: NoContent,
     }
 
     /// Release a lock.
@@ -54,7 +54,7 @@ endpoints! {
         access: AnyRole,
         path: LockName,
         body: Json<LockToken>,
-        reply: Nothing,
+        reply: NoContent,
     }
 
     /// Leave the line for a lock.
@@ -62,7 +62,7 @@ endpoints! {
         access: AnyRole,
         path: LockName,
         body: Json<LeaveLine>,
-        reply: Nothing,
+        reply: NoContent,
     }
 
     /// Take a lock away from its holder.
@@ -70,6 +70,6 @@ endpoints! {
         access: Operator,
         path: LockName,
         body: Json<BreakLockRequest>,
-        reply: Nothing,
+        reply: NoContent,
     }
 }

@@ -38,6 +38,7 @@ mod query;
 mod reactors;
 mod releases;
 mod reports;
+mod repositories;
 mod runs;
 mod server;
 mod triggers;
@@ -52,7 +53,7 @@ pub use environments::*;
 pub use facts::*;
 pub use kinds::{
     BinaryContent, CatalogDocument, Conditional, Json, JsonLines, JsonObject, List, MediaType,
-    NoBody, NoQuery, Nothing, OpenMetrics, Package, Pem, PlainText, ReplyKind, RequestKind,
+    NoBody, NoContent, NoQuery, OpenMetrics, Package, Pem, PlainText, ReplyKind, RequestKind,
     SignedDelivery, Text,
 };
 pub use location::{Locate, Location};
@@ -67,6 +68,7 @@ pub use query::*;
 pub use reactors::*;
 pub use releases::*;
 pub use reports::*;
+pub use repositories::*;
 pub use runs::*;
 pub use server::*;
 pub use triggers::*;
@@ -83,6 +85,7 @@ pub fn all() -> impl Iterator<Item = &'static Definition> {
         certificates::DEFINITIONS,
         cluster::DEFINITIONS,
         environments::DEFINITIONS,
+        repositories::DEFINITIONS,
         compiles::DEFINITIONS,
         catalogs::DEFINITIONS,
         releases::DEFINITIONS,

@@ -1,7 +1,7 @@
 //! Extension modules and the keys that sign them.
 
 use super::definition::endpoints;
-use super::{Json, List, Nothing, Package};
+use super::{Json, List, NoContent, Package};
 use crate::api::modules::{
     ModuleEvent, ModuleKeys, PublishedModule, RevokeModuleKey as RevokeModuleKeyRequest,
     RevokedModuleKey, TrustModuleKey as TrustModuleKeyRequest, TrustedModuleKey,
@@ -44,7 +44,7 @@ endpoints! {
     RemoveModuleVersion: Delete "/v1/modules/{module}/{version}" {
         access: Operator,
         path: (String, String),
-        reply: Nothing,
+        reply: NoContent,
     }
 
     /// List module events, newest first: published, removed, trusted, revoked.

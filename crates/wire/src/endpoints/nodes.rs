@@ -3,7 +3,7 @@
 use bunraku_model::NodeName;
 
 use super::definition::endpoints;
-use super::{Json, List, Nothing};
+use super::{Json, List, NoContent};
 use crate::api::{
     ActivityReceipt, ActivityReport, AssignRequest, DisableRequest, NodeQueue, NodeSummary,
     QueueReport,
@@ -31,7 +31,7 @@ endpoints! {
     RemoveNode: Delete "/v1/nodes/{node}" {
         access: Operator,
         path: NodeName,
-        reply: Nothing,
+        reply: NoContent,
     }
 
     /// Disable runs on a node.
@@ -39,14 +39,14 @@ endpoints! {
         access: Operator,
         path: NodeName,
         body: Json<DisableRequest>,
-        reply: Nothing,
+        reply: NoContent,
     }
 
     /// Enable runs on a node.
     EnableNode: Post "/v1/nodes/{node}/enable" {
         access: Operator,
         path: NodeName,
-        reply: Nothing,
+        reply: NoContent,
     }
 
     /// Assign a node to an environment.
@@ -54,7 +54,7 @@ endpoints! {
         access: Operator,
         path: NodeName,
         body: Json<AssignRequest>,
-        reply: Nothing,
+        reply: NoContent,
     }
 
     /// Report what the agent is doing.
@@ -70,7 +70,7 @@ endpoints! {
         access: OwnNode,
         path: NodeName,
         body: Json<QueueReport>,
-        reply: Nothing,
+        reply: NoContent,
     }
 
     /// Show the current run and the run queue of a node.

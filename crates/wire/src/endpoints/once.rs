@@ -5,16 +5,16 @@ use serde::{Deserialize, Serialize};
 use utoipa::IntoParams;
 
 use super::definition::endpoints;
-use super::{Json, List, Nothing, WaitQuery};
+use super::{Json, List, NoContent, WaitQuery};
 use crate::api::once::{
-    Attempt, ClaimOnce, ClaimReply, ContributeFragment, DefineOnce, FinishClaim, KeepClaim,
-    OnceReport, OnceStanding, OnceSummary, ResetOnce, StatOnce,
+    ClaimOnce, ClaimReply, ContributeFragment, DefineOnce, FinishClaim, KeepClaim, OnceAttempt,
+    OnceReport, OnceStatus, OnceSummary, ResetOnce, StatOnce,
 };
 
 /// How to evaluate a task.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub struct StandingQuery {
+pub struct OnceStatusQuery {
     /// Evaluate as if a failed attempt may be repeated.
     #[serde(default)]
     pub retry: bool,
@@ -40,8 +40,8 @@ endpoints! {
     ShowOnceStanding: Get "/v1/once/{app}/standing" {
         access: AnyRole,
         path: AppName,
-        query: StandingQuery,
-        reply: Json<OnceStanding>,
+        query: OnceStatusQuery,
+        reply: Json<OnceStatus>,
         old_data: Refused,
     }
 
@@ -52,7 +52,7 @@ endpoints! {
         access: AnyRole,
         path: AppName,
         body: Json<StatOnce>,
-        reply: Json<OnceStanding>,
+        reply: Json<OnceStatus>,
     }
 
     /// Define a once task.
@@ -60,7 +60,7 @@ endpoints! {
         access: AnyRole,
         path: AppName,
         body: Json<DefineOnce>,
-        reply: Nothing,
+        reply: NoContent,
     }
 
     /// Add the fragment of a node to the definition of a task.
@@ -68,14 +68,14 @@ endpoints! {
         access: OwnNodeOrOperator,
         path: (AppName, NodeName),
         body: Json<ContributeFragment>,
-        reply: Nothing,
+        reply: NoContent,
     }
 
     /// Remove the fragment of a node from the definition of a task.
     RemoveOnceFragment: Delete "/v1/once/{app}/fragments/{node}" {
         access: OwnNodeOrOperator,
         path: (AppName, NodeName),
-        reply: Nothing,
+        reply: NoContent,
     }
 
     /// Claim a task. Only one caller succeeds.
@@ -91,7 +91,7 @@ endpoints! {
         access: AnyRole,
         path: (AppName, u64),
         body: Json<KeepClaim>,
-        reply: Nothing,
+        reply: NoContent,
     }
 
     /// Report the outcome of a claim.
@@ -99,7 +99,7 @@ endpoints! {
         access: AnyRole,
         path: (AppName, u64),
         body: Json<FinishClaim>,
-        reply: Nothing,
+        reply: NoContent,
     }
 
     /// Show an attempt that has ended; can wait for its end.
@@ -107,7 +107,7 @@ endpoints! {
         access: AnyRole,
         path: (AppName, u64),
         query: WaitQuery,
-        reply: Json<Attempt>,
+        reply: Json<OnceAttempt>,
     }
 
     /// Reset a task so that it can be done again.
@@ -115,6 +115,6 @@ endpoints! {
         access: Operator,
         path: AppName,
         body: Json<ResetOnce>,
-        reply: Nothing,
+        reply: NoContent,
     }
 }

@@ -120,7 +120,7 @@ pub fn openapi_document() -> Value {
             "securitySchemes": {
                 CERTIFICATE: {
                     "type": "mutualTLS",
-                    "description": "A certificate that the authority of the server signed. It names the caller and the role.",
+                    "description": "A certificate signed by the CA of the server. It identifies the caller and the role.",
                 },
             },
         },

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use bunraku_model::{
     AppName, CatalogId, CommandId, ContentId, EnvironmentName, LockName, NodeName, NodeRunId,
-    ReleaseNumber, TriggerName,
+    ReleaseNumber, RepositoryName, TriggerName,
 };
 use serde_json::{Value, json};
 
@@ -27,6 +27,7 @@ impl PathValue for LockName {}
 impl PathValue for NodeName {}
 impl PathValue for NodeRunId {}
 impl PathValue for ReleaseSelector {}
+impl PathValue for RepositoryName {}
 impl PathValue for TriggerName {}
 
 impl PathValue for u64 {

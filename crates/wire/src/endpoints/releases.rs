@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::IntoParams;
 
 use super::definition::endpoints;
-use super::{Json, Nothing, ReleaseSelector, WaitQuery};
+use super::{Json, NoContent, ReleaseSelector, WaitQuery};
 use crate::api::{
     CreateRelease as CreateReleaseRequest, FleetDiff, HoldRequest, ReleaseDetail, ReleaseHold,
     ReleaseList, ReleaseReply, RollbackRequest,
@@ -82,6 +82,6 @@ endpoints! {
     ResumeReleases: Delete "/v1/releases/{environment}/hold" {
         access: Operator,
         path: EnvironmentName,
-        reply: Nothing,
+        reply: NoContent,
     }
 }

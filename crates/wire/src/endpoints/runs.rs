@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::IntoParams;
 
 use super::definition::endpoints;
-use super::{Json, List, Nothing};
+use super::{Json, List, NoContent};
 use crate::api::ordered_runs::{NewRun, RunDetail, RunLogReply, RunRecord, RunSummary};
 
 /// Where to continue in the log of a run.
@@ -57,13 +57,13 @@ endpoints! {
     StopRun: Post "/v1/runs/{id}/stop" {
         access: Operator,
         path: String,
-        reply: Nothing,
+        reply: NoContent,
     }
 
     /// Cancel a run: start no more nodes, and end running ones.
     CancelRun: Post "/v1/runs/{id}/cancel" {
         access: Operator,
         path: String,
-        reply: Nothing,
+        reply: NoContent,
     }
 }

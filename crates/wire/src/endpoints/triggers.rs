@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::IntoParams;
 
 use super::definition::endpoints;
-use super::{Json, List, Nothing};
+use super::{Json, List, NoContent};
 use crate::api::triggers::{
     FireReply, FireTrigger as FireTriggerRequest, TriggerEvent, TriggerLimits, TriggerSummary,
 };
@@ -50,14 +50,14 @@ endpoints! {
         access: Operator,
         path: TriggerName,
         body: Json<TriggerLimits>,
-        reply: Nothing,
+        reply: NoContent,
     }
 
     /// Remove the limits of a trigger.
     RemoveTriggerLimits: Delete "/v1/triggers/{trigger}" {
         access: Operator,
         path: TriggerName,
-        reply: Nothing,
+        reply: NoContent,
     }
 
     /// List trigger events, newest first.

@@ -17,9 +17,9 @@ pub struct Identity {
 /// The reason why a certificate and a key do not form an identity.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
-    #[error("the certificate cannot be used")]
+    #[error("cannot use the certificate")]
     Certificate(#[source] CertificateError),
-    #[error("the key cannot be used")]
+    #[error("cannot use the key")]
     Key(#[source] KeyError),
     #[error("the key does not belong to the certificate")]
     Mismatch,

@@ -15,12 +15,13 @@ pub struct PeerIdentity {
     pub role: Role,
     pub serial: Serial,
     pub fingerprint: Fingerprint,
+    pub not_before: Timestamp,
     pub not_after: Timestamp,
 }
 
 /// The reason why a verified certificate does not name a peer.
 #[derive(Debug, thiserror::Error)]
-#[error("the peer's certificate does not name a node, operator or server of ours")]
+#[error("the peer's certificate does not identify a node, operator or server")]
 pub struct PeerError(#[source] CertificateError);
 
 impl PeerIdentity {
@@ -46,6 +47,7 @@ impl PeerIdentity {
             role: certificate.role,
             serial: certificate.serial,
             fingerprint: certificate.fingerprint,
+            not_before: certificate.not_before,
             not_after: certificate.not_after,
         })
     }

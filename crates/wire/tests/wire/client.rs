@@ -8,7 +8,7 @@ use crate::support::{
     self, TestServer, authority, client, client_tls, identity, options, server_tls,
 };
 use bunraku_model::Role;
-use bunraku_wire::client::{Client, ClientError, Refusal, ServerAddress};
+use bunraku_wire::client::{Client, ClientError, ServerAddress, TlsRefusal};
 use futures::StreamExt;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -210,7 +210,7 @@ async fn something_else_at_the_address_is_recognised() {
         matches!(
             error,
             ClientError::Refused {
-                refusal: Refusal::NotAServer,
+                refusal: TlsRefusal::NotAServer,
                 ..
             }
         ),
@@ -326,6 +326,6 @@ async fn without_any_server_the_error_says_so() {
     let error = Client::new(options).get::<Value>("/who").await.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "no server can be reached: none is configured"
+        "cannot reach any server: none is configured"
     );
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::support::{TestServer, authority, client, client_tls, identity, options, server_tls};
 use bunraku_model::Role;
 use bunraku_wire::Authority;
-use bunraku_wire::client::{Client, ClientError, Refusal};
+use bunraku_wire::client::{Client, ClientError, TlsRefusal};
 use serde_json::Value;
 
 fn hasty(authority: &Authority, servers: &[&TestServer]) -> Client {
@@ -63,7 +63,7 @@ async fn unused_ones_close(authority: &Authority) {
 }
 
 #[tokio::test]
-async fn a_request_under_way_keeps_the_shared_connection_open() {
+async fn a_request_in_progress_keeps_the_shared_connection_open() {
     let authority = authority();
     let server = TestServer::start(&server_tls(&authority)).await;
     let client = hasty(&authority, &[&server]);
@@ -111,7 +111,7 @@ async fn a_stream_that_is_refused_says_why() {
     let ClientError::Refused { refusal, .. } = error else {
         panic!("{error:?}")
     };
-    assert_eq!(refusal, Refusal::OwnUnknown);
+    assert_eq!(refusal, TlsRefusal::OwnUnknown);
 
     let client = Client::new(options(&[&server], client_tls(&authority, None)));
     let error = client.stream::<Value>("/silent").await.unwrap_err();

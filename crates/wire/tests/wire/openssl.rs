@@ -2,7 +2,7 @@
 
 use bunraku_model::Role;
 use bunraku_wire::Authority;
-use bunraku_wire::revocation::{RevocationList, Revoked};
+use bunraku_wire::revocation::{RevocationList, RevokedCertificate};
 use jiff::Timestamp;
 
 use crate::support::{DAY, authority, grant, issue};
@@ -58,7 +58,7 @@ fn openssl_sees_what_was_revoked_and_only_that() {
     let now = Timestamp::now();
     let (good, _) = issue(&authority, &grant("good", Role::Node), now);
     let (bad, _) = issue(&authority, &grant("bad", Role::Node), now);
-    let revoked = [Revoked {
+    let revoked = [RevokedCertificate {
         serial: bad.serial.clone(),
         at: now,
     }];

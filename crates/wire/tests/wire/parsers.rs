@@ -7,7 +7,7 @@ use bunraku_wire::Authority;
 use bunraku_wire::certificate::{Certificate, chain_from_pem};
 use bunraku_wire::key::{KeyKind, PrivateKey};
 use bunraku_wire::request::Request;
-use bunraku_wire::revocation::{RevocationList, Revoked};
+use bunraku_wire::revocation::{RevocationList, RevokedCertificate};
 use jiff::Timestamp;
 use proptest::prelude::*;
 
@@ -20,7 +20,7 @@ fn specimens() -> &'static [String; 4] {
         let (authority, now) = (authority(), Timestamp::now());
         let (signed, _) = issue(&authority, &grant("server1", Role::Server), now);
         let key = PrivateKey::generate(KeyKind::EcdsaP256).unwrap();
-        let revoked = [Revoked {
+        let revoked = [RevokedCertificate {
             serial: signed.serial.clone(),
             at: now,
         }];

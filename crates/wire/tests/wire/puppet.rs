@@ -100,7 +100,7 @@ fn puppet_requests_are_signed_and_puppet_accepts_the_result() {
     assert!(text.contains("pp_auth_role=bunraku:node"), "{text}");
     assert!(!text.contains("bunraku:operator"), "{text}");
 
-    let revoked = [bunraku_wire::revocation::Revoked {
+    let revoked = [bunraku_wire::revocation::RevokedCertificate {
         serial: signed.serial.clone(),
         at: now,
     }];
@@ -132,7 +132,7 @@ fn names_that_a_puppet_node_wants_are_refused_unless_granted() {
 }
 
 #[test]
-fn a_puppet_authority_goes_on_where_puppet_was() {
+fn a_puppet_authority_continues_where_puppet_stopped() {
     let workshop = Workshop::new();
     let cadir = puppet_authority(&workshop);
     let authority = Authority::from_puppet(&cadir).unwrap();

@@ -152,7 +152,7 @@ fn what_a_foreign_request_asks_for_is_in_the_grant_or_refused() {
 }
 
 #[test]
-fn names_that_are_no_nodes_are_refused() {
+fn names_that_are_not_nodes_are_refused() {
     let workshop = Workshop::new();
     for subject in ["/CN=Web1", "/CN=a b", "/CN=..", "/O=x", "/CN=a/CN=b"] {
         let text = workshop.request_for(subject, "");

@@ -1,9 +1,9 @@
 //! Accepted and refused peers, and the errors that each side sees.
 
 use bunraku_model::Role;
-use bunraku_wire::client::{Client, ClientError, Refusal};
+use bunraku_wire::client::{Client, ClientError, TlsRefusal};
 use bunraku_wire::fingerprint::Fingerprint;
-use bunraku_wire::revocation::Revoked;
+use bunraku_wire::revocation::RevokedCertificate;
 use bunraku_wire::tls::{
     ClientTls, Identity, PinnedAuthority, ReloadableClientTls, client_config_pinned,
 };
@@ -15,7 +15,7 @@ use crate::support::{
     DAY, TestServer, authority, client_tls, grant, identity, issue, name, options, server_tls,
 };
 
-fn refusal_of(error: ClientError) -> Refusal {
+fn refusal_of(error: ClientError) -> TlsRefusal {
     match error {
         ClientError::Refused { refusal, .. } => refusal,
         other => panic!("not a refusal: {other:?}"),
@@ -30,7 +30,7 @@ fn list(authority: &Authority, serials: &[&Serial]) -> String {
     let now = Timestamp::now();
     let revoked: Vec<_> = serials
         .iter()
-        .map(|serial| Revoked {
+        .map(|serial| RevokedCertificate {
             serial: (*serial).clone(),
             at: now,
         })
@@ -48,11 +48,11 @@ async fn a_server_of_another_authority_is_not_trusted() {
         .await
         .unwrap_err();
     assert!(error.hint().unwrap().contains("fingerprint"));
-    assert_eq!(refusal_of(error), Refusal::ServerUnknown);
+    assert_eq!(refusal_of(error), TlsRefusal::ServerUnknown);
 }
 
 #[tokio::test]
-async fn a_node_of_another_authority_is_told_so() {
+async fn a_node_of_another_authority_gets_a_clear_error() {
     let ours = authority();
     let server = TestServer::start(&server_tls(&ours)).await;
     for their_name in ["Test CA", "Another CA"] {
@@ -61,13 +61,13 @@ async fn a_node_of_another_authority_is_told_so() {
         let error = who(&server, client_tls(&ours, Some(stranger)))
             .await
             .unwrap_err();
-        assert_eq!(refusal_of(error), Refusal::OwnUnknown);
+        assert_eq!(refusal_of(error), TlsRefusal::OwnUnknown);
     }
     assert_eq!(server.requests(), 0);
 }
 
 #[tokio::test]
-async fn an_expired_node_is_told_so() {
+async fn an_expired_node_gets_a_clear_error() {
     let authority = Authority::create("Old CA", Timestamp::now() - DAY * 100).unwrap();
     let server = TestServer::start(&server_tls(&authority)).await;
     let long_ago = Timestamp::now() - DAY * 2;
@@ -75,7 +75,7 @@ async fn an_expired_node_is_told_so() {
     let error = who(&server, client_tls(&authority, Some(expired)))
         .await
         .unwrap_err();
-    assert_eq!(refusal_of(error), Refusal::OwnExpired);
+    assert_eq!(refusal_of(error), TlsRefusal::OwnExpired);
     assert_eq!(server.requests(), 0);
 }
 
@@ -83,8 +83,8 @@ async fn an_expired_node_is_told_so() {
 async fn an_expired_server_or_one_from_the_future_is_not_trusted() {
     let authority = Authority::create("Old CA", Timestamp::now() - DAY * 100).unwrap();
     for (shift, expected) in [
-        (-(DAY * 2), Refusal::ServerExpired),
-        (DAY * 2, Refusal::ServerNotYetValid),
+        (-(DAY * 2), TlsRefusal::ServerExpired),
+        (DAY * 2, TlsRefusal::ServerNotYetValid),
     ] {
         let mut tls = server_tls(&authority);
         let then = Timestamp::now() + shift;
@@ -108,7 +108,7 @@ async fn a_server_under_another_name_is_not_trusted() {
     let error = who(&server, client_tls(&authority, None))
         .await
         .unwrap_err();
-    assert_eq!(refusal_of(error), Refusal::ServerOtherName);
+    assert_eq!(refusal_of(error), TlsRefusal::ServerOtherName);
 }
 
 #[tokio::test]
@@ -136,7 +136,7 @@ async fn a_revoked_node_gets_no_connection_after_a_reload() {
     tls.revocation_lists_pem = list(&authority, &[&signed.serial]);
     server.tls.reload(&tls).unwrap();
     let error = who(&server, node).await.unwrap_err();
-    assert_eq!(refusal_of(error), Refusal::OwnRevoked);
+    assert_eq!(refusal_of(error), TlsRefusal::OwnRevoked);
     // Other certificates are not affected.
     let other = identity(&authority, "node2", Role::Node);
     who(&server, client_tls(&authority, Some(other)))
@@ -175,7 +175,7 @@ async fn a_revoked_server_is_not_trusted_by_a_client_with_the_list() {
     let error = who(&server, ReloadableClientTls::new(&informed).unwrap())
         .await
         .unwrap_err();
-    assert_eq!(refusal_of(error), Refusal::ServerRevoked);
+    assert_eq!(refusal_of(error), TlsRefusal::ServerRevoked);
 }
 
 #[tokio::test]
@@ -240,7 +240,7 @@ fn pinned(server: &TestServer, fingerprint: Fingerprint) -> (Client, PinnedAutho
 async fn sends_nothing(server: &TestServer, fingerprint: Fingerprint) {
     let (client, learned) = pinned(server, fingerprint);
     let error = client.get::<String>("/open").await.unwrap_err();
-    assert_eq!(refusal_of(error), Refusal::ServerUnknown);
+    assert_eq!(refusal_of(error), TlsRefusal::ServerUnknown);
     assert_eq!(learned.pem(), None);
     assert_eq!(server.requests(), 0);
 }
@@ -292,7 +292,7 @@ async fn old_puppet_agents_connect_with_tls_1_2() {
 }
 
 #[test]
-fn a_key_of_another_certificate_is_no_identity() {
+fn a_key_of_another_certificate_is_not_an_identity() {
     let authority = authority();
     let (signed, _) = issue(&authority, &grant("node1", Role::Node), Timestamp::now());
     let other = bunraku_wire::PrivateKey::generate(Default::default()).unwrap();
@@ -304,11 +304,11 @@ fn a_certificate_is_renewed_after_two_thirds_of_its_life_or_a_little_earlier() {
     let authority = authority();
     let now = Timestamp::now();
     let mut grant = grant("node1", Role::Node);
-    grant.lifetime = SignedDuration::from_hours(359);
+    grant.lifetime = SignedDuration::from_hours(360);
     let (_, identity) = issue(&authority, &grant, now);
     let certificate = identity.certificate();
     assert_eq!(certificate.name().unwrap(), name("node1"));
-    let start = certificate.not_before;
+    let start = certificate.not_before + bunraku_wire::certificate::BACK_DATE;
     let at = |hours| start + SignedDuration::from_hours(hours);
     assert!(!certificate.needs_renewal(at(239), 0.0));
     assert!(certificate.needs_renewal(at(240), 0.0));

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use rustix::fs::{CWD, Mode, OFlags};
 
-use super::parse::Trouble;
+use super::parse::ParseProblem;
 
 /// The largest file that is read, and the largest output of an executable.
 pub(super) const SIZE_LIMIT: usize = 1024 * 1024;
@@ -24,17 +24,17 @@ pub(super) enum Kind {
 }
 
 /// Determines how to handle a path: by its extension, then by its executable bit.
-pub(super) fn kind(path: &Path) -> Result<Kind, Trouble> {
+pub(super) fn kind(path: &Path) -> Result<Kind, ParseProblem> {
     let metadata = path.metadata().map_err(|error| {
-        let problem = format!("cannot be looked at: {error}");
-        Trouble::new(&problem, "repair or remove it")
+        let problem = format!("cannot be inspected: {error}");
+        ParseProblem::new(&problem, "repair or remove it")
     })?;
     if metadata.is_dir() {
         return Ok(Kind::Ignored);
     }
     if !metadata.is_file() {
         let problem = format!("is {}, not a file", what(&metadata));
-        return Err(Trouble::new(&problem, "remove it"));
+        return Err(ParseProblem::new(&problem, "remove it"));
     }
     let ending = path
         .extension()
@@ -92,10 +92,10 @@ fn is_left_over(path: &Path) -> bool {
 }
 
 /// Returns the bytes of a regular file, up to the limit.
-pub(super) fn read(path: &Path) -> Result<Vec<u8>, Trouble> {
+pub(super) fn read(path: &Path) -> Result<Vec<u8>, ParseProblem> {
     let failed = |error: std::io::Error| {
         let problem = format!("cannot be read: {error}");
-        Trouble::new(&problem, "check its permissions")
+        ParseProblem::new(&problem, "check its permissions")
     };
     // The name may have become a pipe since it was checked. So do not wait for a writer, and check
     // the opened file again.
@@ -103,14 +103,14 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, Trouble> {
     let file = rustix::fs::openat(CWD, path, flags, Mode::empty());
     let file = File::from(file.map_err(|error| failed(error.into()))?);
     if !file.metadata().map_err(failed)?.is_file() {
-        return Err(Trouble::new("is no longer a file", "remove it"));
+        return Err(ParseProblem::new("is no longer a file", "remove it"));
     }
     let mut bytes = Vec::new();
     file.take(SIZE_LIMIT as u64 + 1)
         .read_to_end(&mut bytes)
         .map_err(failed)?;
     if bytes.len() > SIZE_LIMIT {
-        return Err(Trouble::new(
+        return Err(ParseProblem::new(
             "is larger than 1 MiB",
             "facts are small: shorten it",
         ));

@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 
 use super::warning::{FactWarning, WarningPlace};
 use file::Kind;
-use parse::Trouble;
+use parse::ParseProblem;
 
 /// The maximum number of files that are read from one directory.
 const FILE_LIMIT: usize = 1000;
@@ -27,22 +27,22 @@ const TOTAL_LIMIT: usize = 4 * 1024 * 1024;
 
 /// The facts of all directories, and the problems that occurred.
 #[derive(Default)]
-pub(super) struct Found {
+pub(super) struct ExternalFacts {
     size: usize,
     pub(super) facts: Map<String, Value>,
     pub(super) warnings: Vec<FactWarning>,
 }
 
 /// Collects external facts. `timeout` applies to each executable separately.
-pub(super) fn collect(directories: &[PathBuf], timeout: Duration) -> Found {
-    let mut found = Found::default();
+pub(super) fn collect(directories: &[PathBuf], timeout: Duration) -> ExternalFacts {
+    let mut found = ExternalFacts::default();
     // Later directories overwrite earlier ones, so the first directory comes last.
     for directory in directories.iter().rev() {
         match names(directory) {
             Ok(mut names) => {
                 if names.len() > FILE_LIMIT {
                     let advice = format!("keep at most {FILE_LIMIT} files there");
-                    found.warn(directory, Trouble::new("has too many files", &advice));
+                    found.warn(directory, ParseProblem::new("has too many files", &advice));
                     names.truncate(FILE_LIMIT);
                 }
                 for name in names {
@@ -53,7 +53,10 @@ pub(super) fn collect(directories: &[PathBuf], timeout: Duration) -> Found {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => {
                 let problem = format!("cannot be listed: {error}");
-                found.warn(directory, Trouble::new(&problem, "check its permissions"));
+                found.warn(
+                    directory,
+                    ParseProblem::new(&problem, "check its permissions"),
+                );
             }
         }
     }
@@ -72,8 +75,8 @@ fn names(directory: &Path) -> std::io::Result<Vec<std::ffi::OsString>> {
     Ok(names)
 }
 
-impl Found {
-    fn warn(&mut self, path: &Path, trouble: Trouble) {
+impl ExternalFacts {
+    fn warn(&mut self, path: &Path, trouble: ParseProblem) {
         self.warnings.push(FactWarning {
             place: WarningPlace::File {
                 path: path.to_owned(),
@@ -94,12 +97,15 @@ impl Found {
         }
     }
 
-    fn add(&mut self, facts: Map<String, Value>) -> Result<(), Trouble> {
+    fn add(&mut self, facts: Map<String, Value>) -> Result<(), ParseProblem> {
         let size = serde_json::to_vec(&facts).map_or(usize::MAX, |json| json.len());
         let total = self.size.saturating_add(size);
         if total > TOTAL_LIMIT {
-            let problem = "is left out: with it, external facts exceed 4 MiB";
-            return Err(Trouble::new(problem, "facts are small: shorten the files"));
+            let problem = "is ignored: with it, external facts exceed 4 MiB";
+            return Err(ParseProblem::new(
+                problem,
+                "facts are small: shorten the files",
+            ));
         }
         self.size = total;
         for (name, value) in facts {
@@ -112,8 +118,8 @@ impl Found {
 fn load(
     path: &Path,
     timeout: Duration,
-    troubles: &mut Vec<Trouble>,
-) -> Result<Map<String, Value>, Trouble> {
+    troubles: &mut Vec<ParseProblem>,
+) -> Result<Map<String, Value>, ParseProblem> {
     match file::kind(path)? {
         Kind::Ignored => Ok(Map::new()),
         Kind::Json => parse::json(&file::read(path)?),

@@ -4,13 +4,13 @@ use serde_json::{Map, Value};
 
 /// A problem with a file: its description, its line, and advice.
 #[derive(Debug, PartialEq)]
-pub(super) struct Trouble {
+pub(super) struct ParseProblem {
     pub(super) line: Option<u64>,
     pub(super) problem: String,
     pub(super) advice: String,
 }
 
-impl Trouble {
+impl ParseProblem {
     pub(super) fn new(problem: &str, advice: &str) -> Self {
         Self {
             line: None,
@@ -27,29 +27,29 @@ impl Trouble {
     }
 }
 
-pub(super) fn json(bytes: &[u8]) -> Result<Map<String, Value>, Trouble> {
+pub(super) fn json(bytes: &[u8]) -> Result<Map<String, Value>, ParseProblem> {
     let value = serde_json::from_slice(bytes).map_err(|error| {
         let text = error.to_string();
         // The line number is reported separately from the message.
         let said = text.split(" at line ").next().unwrap_or(&text);
         let problem = format!("is not JSON: {said} (column {})", error.column());
-        Trouble::at(error.line() as u64, &problem, "correct it there")
+        ParseProblem::at(error.line() as u64, &problem, "correct it there")
     })?;
     mapping(value)
 }
 
-pub(super) fn yaml(bytes: &[u8]) -> Result<Map<String, Value>, Trouble> {
+pub(super) fn yaml(bytes: &[u8]) -> Result<Map<String, Value>, ParseProblem> {
     let text = std::str::from_utf8(bytes).map_err(|error| {
         let before = &bytes[..error.valid_up_to()];
         let line = 1 + before.iter().filter(|byte| **byte == b'\n').count() as u64;
-        Trouble::at(line, "is not UTF-8", "save it as UTF-8")
+        ParseProblem::at(line, "is not UTF-8", "save it as UTF-8")
     })?;
     if text.trim().is_empty() {
         return Ok(Map::new());
     }
-    mapping(yaml_value(text).map_err(|(line, problem)| Trouble {
+    mapping(yaml_value(text).map_err(|(line, problem)| ParseProblem {
         line,
-        ..Trouble::new(&format!("is not YAML: {problem}"), "correct it there")
+        ..ParseProblem::new(&format!("is not YAML: {problem}"), "correct it there")
     })?)
 }
 
@@ -80,7 +80,7 @@ fn yaml_value(text: &str) -> Result<Value, (Option<u64>, String)> {
     })
 }
 
-fn mapping(value: Value) -> Result<Map<String, Value>, Trouble> {
+fn mapping(value: Value) -> Result<Map<String, Value>, ParseProblem> {
     let what = match value {
         Value::Object(facts) => return Ok(facts),
         Value::Null => return Ok(Map::new()),
@@ -89,16 +89,16 @@ fn mapping(value: Value) -> Result<Map<String, Value>, Trouble> {
         Value::Number(_) => "a number",
         Value::Bool(_) => "a boolean",
     };
-    let problem = format!("holds {what}, not facts by name");
-    Err(Trouble::new(&problem, "write `name: value`"))
+    let problem = format!("contains {what}, not a map of facts");
+    Err(ParseProblem::new(&problem, "write `name: value`"))
 }
 
 /// Parses lines of `name=value`. Reports other lines, except empty ones and comments.
-pub(super) fn pairs(bytes: &[u8], troubles: &mut Vec<Trouble>) -> Map<String, Value> {
+pub(super) fn pairs(bytes: &[u8], troubles: &mut Vec<ParseProblem>) -> Map<String, Value> {
     let text = String::from_utf8_lossy(bytes);
     if let std::borrow::Cow::Owned(_) = text {
         let problem = "is not UTF-8; those bytes were replaced";
-        troubles.push(Trouble::new(problem, "save it as UTF-8"));
+        troubles.push(ParseProblem::new(problem, "save it as UTF-8"));
     }
     let mut facts = Map::new();
     for (number, line) in (1..).zip(text.lines()) {
@@ -108,7 +108,7 @@ pub(super) fn pairs(bytes: &[u8], troubles: &mut Vec<Trouble>) -> Map<String, Va
             }
             None if line.trim().is_empty() || line.starts_with('#') => {}
             None => {
-                troubles.push(Trouble::at(
+                troubles.push(ParseProblem::at(
                     number,
                     "is not `name=value`",
                     "correct or remove the line",
@@ -133,7 +133,7 @@ fn pair(line: &str) -> Option<(&str, &str)> {
 
 /// Parses the output of an executable: as YAML (and so JSON) if that yields a mapping, otherwise as
 /// `name=value` lines.
-pub(super) fn output(bytes: &[u8], troubles: &mut Vec<Trouble>) -> Map<String, Value> {
+pub(super) fn output(bytes: &[u8], troubles: &mut Vec<ParseProblem>) -> Map<String, Value> {
     let text = std::str::from_utf8(bytes).ok();
     match text.and_then(|text| yaml_value(text).ok()) {
         Some(Value::Object(facts)) => facts,
@@ -141,7 +141,7 @@ pub(super) fn output(bytes: &[u8], troubles: &mut Vec<Trouble>) -> Map<String, V
             let mut found = Vec::new();
             let facts = pairs(bytes, &mut found);
             // The line numbers refer to the output, not to the file.
-            troubles.extend(found.into_iter().map(|trouble| Trouble {
+            troubles.extend(found.into_iter().map(|trouble| ParseProblem {
                 problem: match trouble.line {
                     Some(line) => format!("line {line} of its output {}", trouble.problem),
                     None => format!("its output {}", trouble.problem),
@@ -159,9 +159,9 @@ mod tests {
     use super::*;
     use expect_test::{Expect, expect};
 
-    fn show(found: Result<Map<String, Value>, Trouble>, troubles: &[Trouble]) -> String {
+    fn show(found: Result<Map<String, Value>, ParseProblem>, troubles: &[ParseProblem]) -> String {
         let mut said = String::new();
-        let line = |trouble: &Trouble| match trouble.line {
+        let line = |trouble: &ParseProblem| match trouble.line {
             Some(line) => format!("{line}: {} ({})\n", trouble.problem, trouble.advice),
             None => format!("{} ({})\n", trouble.problem, trouble.advice),
         };
@@ -212,7 +212,7 @@ mod tests {
         check_yaml(
             b"- 1\n",
             expect![[r#"
-            holds a list, not facts by name (write `name: value`)
+            contains a list, not a map of facts (write `name: value`)
         "#]],
         );
         check_yaml(
@@ -227,7 +227,7 @@ mod tests {
         "#]]
         .assert_eq(&show(json(text), &[]));
         expect![[r#"
-            holds a list, not facts by name (write `name: value`)
+            contains a list, not a map of facts (write `name: value`)
         "#]]
         .assert_eq(&show(json(b"[1]"), &[]));
     }

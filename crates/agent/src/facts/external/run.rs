@@ -6,22 +6,24 @@
 use std::path::Path;
 use std::time::Duration;
 
-use bunraku_process::{Keep, Output, OutputError, OutputLimits, Program, SYSTEM_PATH, describe};
+use bunraku_process::{
+    CapturePart, Output, OutputError, OutputLimits, Program, SYSTEM_PATH, describe,
+};
 
 use super::file::SIZE_LIMIT;
-use super::parse::Trouble;
+use super::parse::ParseProblem;
 
 /// The limit for standard error, which is shown and not stored.
 const STDERR_LIMIT: usize = 16 * 1024;
 
 /// Returns the problems of a run. Like Facter, we use the facts of an executable that fails or
 /// writes to standard error, but we report it.
-pub(super) fn troubles(output: &Output) -> Vec<Trouble> {
+pub(super) fn troubles(output: &Output) -> Vec<ParseProblem> {
     let mut troubles = Vec::new();
     if !output.status.success() {
         let how = describe(output.status);
         let problem = format!("failed with {how}; its output is used");
-        troubles.push(Trouble::new(&problem, "run it by hand to see why"));
+        troubles.push(ParseProblem::new(&problem, "run it by hand to see why"));
     }
     let said = output.stderr_text();
     if let Some(first) = said.lines().map(str::trim).find(|line| !line.is_empty()) {
@@ -30,13 +32,13 @@ pub(super) fn troubles(output: &Output) -> Vec<Trouble> {
             .filter(|c| !c.is_control())
             .take(200)
             .collect();
-        let problem = format!("complained: {first}");
-        troubles.push(Trouble::new(&problem, "run it by hand to see more"));
+        let problem = format!("printed an error: {first}");
+        troubles.push(ParseProblem::new(&problem, "run it by hand to see more"));
     }
     troubles
 }
 
-pub(super) fn run(path: &Path, timeout: Duration) -> Result<Output, Trouble> {
+pub(super) fn run(path: &Path, timeout: Duration) -> Result<Output, ParseProblem> {
     let program = Program::new(path)
         .env_clear()
         .env("PATH", SYSTEM_PATH)
@@ -45,8 +47,8 @@ pub(super) fn run(path: &Path, timeout: Duration) -> Result<Output, Trouble> {
         .current_dir("/");
     let limits = OutputLimits {
         time: timeout,
-        stdout: Keep::AtMost(SIZE_LIMIT),
-        stderr: Keep::First(STDERR_LIMIT),
+        stdout: CapturePart::AtMost(SIZE_LIMIT),
+        stderr: CapturePart::First(STDERR_LIMIT),
     };
     program.output_blocking(limits).map_err(|error| {
         let (problem, hint) = match error {
@@ -63,10 +65,10 @@ pub(super) fn run(path: &Path, timeout: Duration) -> Result<Output, Trouble> {
                 "print facts only",
             ),
             OutputError::Follow(error) => (
-                format!("was killed: its output cannot be read: {error}"),
+                format!("was killed: cannot read its output: {error}"),
                 "try again",
             ),
         };
-        Trouble::new(&problem, hint)
+        ParseProblem::new(&problem, hint)
     })
 }

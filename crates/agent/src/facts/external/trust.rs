@@ -7,23 +7,24 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use super::parse::Trouble;
+use super::parse::ParseProblem;
 
 const STICKY: u32 = 0o1000;
 
 /// Checks an executable. An ordinary user runs it with only its own rights, so there is nothing to
 /// check.
-pub(super) fn check(path: &Path) -> Result<(), Trouble> {
-    match rustix::process::geteuid().is_root() {
-        true => check_for_root(path),
-        false => Ok(()),
+pub(super) fn check(path: &Path) -> Result<(), ParseProblem> {
+    if rustix::process::geteuid().is_root() {
+        check_for_root(path)
+    } else {
+        Ok(())
     }
 }
 
-fn check_for_root(path: &Path) -> Result<(), Trouble> {
+fn check_for_root(path: &Path) -> Result<(), ParseProblem> {
     let failed = |error: std::io::Error| {
         let problem = format!("cannot be checked: {error}");
-        Trouble::new(&problem, "repair or remove it")
+        ParseProblem::new(&problem, "repair or remove it")
     };
     // Links on the way are resolved, and their targets are checked. Only a user who can write to a
     // link's directory can replace the link itself.
@@ -35,9 +36,10 @@ fn check_for_root(path: &Path) -> Result<(), Trouble> {
     let real = path.canonicalize().map_err(failed)?;
     for place in real.ancestors().chain(link.ancestors()) {
         let metadata = place.metadata().map_err(failed)?;
-        let name = match place == real {
-            true => "it".to_owned(),
-            false => place.display().to_string(),
+        let name = if place == real {
+            "it".to_owned()
+        } else {
+            place.display().to_string()
         };
         refusal(&metadata_of(&metadata), &name, &place.display().to_string())?;
     }
@@ -61,10 +63,10 @@ fn metadata_of(metadata: &std::fs::Metadata) -> Rights {
     }
 }
 
-fn refusal(rights: &Rights, name: &str, path: &str) -> Result<(), Trouble> {
+fn refusal(rights: &Rights, name: &str, path: &str) -> Result<(), ParseProblem> {
     let refuse = |why: String, advice: String| {
         let problem = format!("is not run as root: {name} {why}");
-        Err(Trouble::new(&problem, &advice))
+        Err(ParseProblem::new(&problem, &advice))
     };
     if rights.uid != 0 {
         return refuse(

@@ -30,7 +30,7 @@ fn check(dump: &Dump, name: &str, expect: Expect) {
 }
 
 #[test]
-fn the_most_useful_address_stands_for_the_interface() {
+fn the_most_useful_address_represents_the_interface() {
     let dump = Dump {
         links: vec![link(2, "eth0", &[2, 0, 0, 0, 0, 1])],
         addresses: vec![

@@ -254,16 +254,16 @@ fn a_long_run_loses_its_chatter_first_and_says_so() {
 }
 
 #[test]
-fn an_event_that_no_server_takes_is_told_as_missing() {
+fn an_event_that_no_server_accepts_is_reported_as_missing() {
     let directory = TempDir::new().expect("a directory");
     let spool = open(&directory, SpoolOptions::default());
     let recorder = spool.begin(id(1), started());
     recorder.record(resource(EventStatus::Changed));
     recorder.finish(RunEnding::Succeeded, None);
-    spool.omit(id(1), 1, "it was larger than the server takes");
+    spool.omit(id(1), 1, "it exceeded the server's limit");
     let events = drain(&spool).remove(0).1;
     assert!(
-        matches!(&events[1], ReportEvent::Omitted(omitted) if omitted.reason.contains("larger"))
+        matches!(&events[1], ReportEvent::Omitted(omitted) if omitted.reason.contains("limit"))
     );
     assert!(matches!(events[2], ReportEvent::Finished(_)));
 }
@@ -297,7 +297,7 @@ impl Drop for SmallDisk {
 }
 
 #[test]
-fn on_a_full_disk_the_run_goes_on_and_what_is_lost_is_said() {
+fn on_a_full_disk_the_run_continues_and_lost_events_are_reported() {
     let disk = SmallDisk::new("size=64k");
     let options = SpoolOptions {
         most_in_memory: 50,

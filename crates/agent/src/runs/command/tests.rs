@@ -60,7 +60,7 @@ async fn carry_out(method: &CommandMethod, stop: CancellationToken) -> Outcome {
 }
 
 #[tokio::test]
-async fn what_it_prints_is_told_and_its_exit_code_decides() {
+async fn output_is_reported_and_the_exit_code_decides() {
     let script = "echo out; echo err >&2; printf tail; exit 2";
     let outcome = carry_out(&shell(script), CancellationToken::new()).await;
     assert_eq!(outcome.end.ending, RunEnding::Succeeded);

@@ -76,12 +76,12 @@ impl PuppetReport {
         let cause = errors.find(|log| log.source.as_deref() != Some("Facter"));
         Some(match cause {
             Some(log) => shortened(&log.message, LONGEST_LINE),
-            None => "Puppet says that the run failed, and not why".to_owned(),
+            None => "Puppet reported a failed run without a reason".to_owned(),
         })
     }
 
-    fn told_by_source(&self) -> Told<'_> {
-        let mut told = Told::new();
+    fn told_by_source(&self) -> LogsByResource<'_> {
+        let mut told = LogsByResource::new();
         for log in &self.logs {
             if let Some(source) = &log.source {
                 told.entry(source).or_default().push(log);
@@ -92,7 +92,7 @@ impl PuppetReport {
 }
 
 /// Log lines, by the resource that wrote them.
-type Told<'a> = HashMap<&'a str, Vec<&'a PuppetLog>>;
+type LogsByResource<'a> = HashMap<&'a str, Vec<&'a PuppetLog>>;
 
 impl ResourceStatus {
     fn is_puppets_own(&self) -> bool {
@@ -126,7 +126,7 @@ impl ResourceStatus {
         }
     }
 
-    fn event(&self, told: &Told<'_>, now: Timestamp) -> ResourceEvent {
+    fn event(&self, told: &LogsByResource<'_>, now: Timestamp) -> ResourceEvent {
         let status = self.status();
         ResourceEvent {
             type_name: self.resource_type.clone().unwrap_or_else(|| "?".to_owned()),
@@ -154,13 +154,13 @@ impl ResourceStatus {
         }
     }
 
-    fn lines<'a>(&self, told: &'a Told<'a>) -> &'a [&'a PuppetLog] {
+    fn lines<'a>(&self, told: &'a LogsByResource<'a>) -> &'a [&'a PuppetLog] {
         let path = self.containment_path.as_deref().unwrap_or_default();
         let source = format!("/{}", path.join("/"));
         told.get(source.as_str()).map_or(&[], Vec::as_slice)
     }
 
-    fn reasons(&self, status: EventStatus, told: &Told<'_>) -> Vec<String> {
+    fn reasons(&self, status: EventStatus, told: &LogsByResource<'_>) -> Vec<String> {
         let refreshes = self.events.iter().filter(|event| event.is_refresh());
         let mut reasons: Vec<String> = refreshes.map(|event| event.message.clone()).collect();
         if status == EventStatus::Skipped {
@@ -172,7 +172,7 @@ impl ResourceStatus {
             .collect()
     }
 
-    fn why_it_failed(&self, told: &Told<'_>) -> Option<String> {
+    fn why_it_failed(&self, told: &LogsByResource<'_>) -> Option<String> {
         let mut events = self.events.iter();
         let failed = events.find(|event| event.status.as_deref() == Some("failure"));
         let lines = self.lines(told);

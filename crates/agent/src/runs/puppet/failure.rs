@@ -2,30 +2,30 @@
 
 use bunraku_wire::api::{RunEnding, RunFailure};
 
-use super::super::method::{NotStarted, RunEnd};
+use super::super::method::{RunEnd, RunStartError};
 
 /// The reason why a run did not succeed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PuppetFailure {
-    #[error("there is no Puppet on this node: {looked}")]
+    #[error("Puppet is not installed on this node: {looked}")]
     NoPuppet { looked: String },
     #[error("Puppet did not start: {why}")]
     DidNotStart { why: String },
     #[error("Puppet is disabled on this node{}", because(.reason))]
     Disabled { reason: Option<String> },
-    #[error("the Puppet run of process {pid} was in progress all the time")]
+    #[error("the Puppet run of process {pid} did not end in time")]
     Locked { pid: i32 },
     #[error("it was stopped")]
     Stopped,
     #[error("{0}")]
     Failed(String),
-    #[error("Puppet ended with {status}{}", because(.why))]
+    #[error("Puppet exited with {status}{}", because(.why))]
     ExitCode { status: String, why: Option<String> },
-    #[error("Puppet ended with {status} and left no report of this run")]
+    #[error("Puppet exited with {status} without a report of this run")]
     NoReport { status: String },
-    #[error("Puppet's report of this run is not to be trusted: {why}")]
+    #[error("Puppet's report of this run is not usable: {why}")]
     InvalidReport { why: String },
-    #[error("Puppet did not carry out the released catalog that it was given: {why}")]
+    #[error("Puppet did not apply the released catalog: {why}")]
     OtherCatalog { why: String },
 }
 
@@ -70,7 +70,7 @@ impl From<PuppetFailure> for RunEnd {
     }
 }
 
-impl From<PuppetFailure> for NotStarted {
+impl From<PuppetFailure> for RunStartError {
     fn from(failure: PuppetFailure) -> Self {
         Self {
             message: failure.to_string(),

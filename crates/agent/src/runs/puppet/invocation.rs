@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use bunraku_wire::api::RunMode;
 
 use super::super::method::RunOrder;
-use super::places::Places;
+use super::places::PuppetPaths;
 use super::{PuppetForm, PuppetOptions};
 
 /// Settings that point to a port on which nobody listens, so that Puppet cannot fetch anything in
@@ -42,6 +42,11 @@ impl RunFiles {
         self.directory.join("client_data")
     }
 
+    /// Returns the directory of the directories that files in the catalog are copied from.
+    pub(super) fn sources(&self) -> PathBuf {
+        self.directory.join("sources")
+    }
+
     pub(super) fn catalog(&self, certificate_name: &str) -> PathBuf {
         let name = format!("{certificate_name}.json");
         self.client_data().join("catalog").join(name)
@@ -50,7 +55,7 @@ impl RunFiles {
 
 /// The source of the catalog to apply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum What {
+pub(super) enum PuppetInput {
     /// Puppet's server or the manifest.
     Own,
     /// The catalog in the run's files.
@@ -61,9 +66,10 @@ pub(super) enum What {
 pub(super) fn arguments(
     options: &PuppetOptions,
     order: &RunOrder,
-    what: What,
+    what: PuppetInput,
     files: &RunFiles,
-    places: &Places,
+    places: &PuppetPaths,
+    plugins: Option<&Path>,
 ) -> Vec<OsString> {
     let mut arguments = Arguments::default();
     match &options.form {
@@ -100,7 +106,15 @@ pub(super) fn arguments(
     if !order.tags.is_empty() {
         arguments.pair("--tags", order.tags.join(","));
     }
-    if what == What::Delivered && options.form == PuppetForm::Agent {
+    if let Some(plugins) = plugins {
+        arguments.pair("--libdir", plugins.join("lib"));
+        arguments.pair("--pluginfactdest", plugins.join("facts.d"));
+        // The agent finds functions in `libdir`, and apply only in modules.
+        if options.form != PuppetForm::Agent {
+            arguments.pair("--modulepath", plugins.join("modules"));
+        }
+    }
+    if what == PuppetInput::Delivered && options.form == PuppetForm::Agent {
         arguments.all(["--use_cached_catalog", "--catalog_cache_terminus", "json"]);
         arguments.pair("--client_datadir", files.client_data());
         arguments.all(NO_SERVER);
@@ -110,10 +124,10 @@ pub(super) fn arguments(
     arguments.all(options.arguments.iter());
     match (&options.form, what) {
         (PuppetForm::Agent, _) => {}
-        (PuppetForm::Apply { .. }, What::Delivered) => {
+        (PuppetForm::Apply { .. }, PuppetInput::Delivered) => {
             arguments.pair("--catalog", files.catalog(&places.certificate_name));
         }
-        (PuppetForm::Apply { manifest }, What::Own) => {
+        (PuppetForm::Apply { manifest }, PuppetInput::Own) => {
             arguments.0.extend(manifest.iter().map(OsString::from));
         }
     }
@@ -189,7 +203,7 @@ mod tests {
         }
     }
 
-    fn check(form: PuppetForm, mode: RunMode, tags: &[&str], what: What, expected: Expect) {
+    fn check(form: PuppetForm, mode: RunMode, tags: &[&str], what: PuppetInput, expected: Expect) {
         let options = PuppetOptions {
             form,
             confdir: Some("/c".into()),
@@ -198,13 +212,14 @@ mod tests {
             ..PuppetOptions::new("/data".into())
         };
         let (order, files) = (order(mode, tags), files());
-        let places = Places {
+        let places = PuppetPaths {
             certificate_name: "dev1".to_owned(),
             report_server: "puppet".to_owned(),
             report_port: "8140".to_owned(),
-            ..Places::default()
+            ..PuppetPaths::default()
         };
-        let arguments = arguments(&options, &order, what, &files, &places);
+        let plugins = (what == PuppetInput::Delivered).then_some(Path::new("/plugins"));
+        let arguments = arguments(&options, &order, what, &files, &places, plugins);
         let text: Vec<_> = arguments.iter().map(|one| one.to_string_lossy()).collect();
         expected.assert_eq(&text.join(" "));
     }
@@ -215,7 +230,7 @@ mod tests {
             PuppetForm::Agent,
             RunMode::Noop,
             &["lamp::mysql", "app1"],
-            What::Own,
+            PuppetInput::Own,
             expect![
                 "agent --onetime --no-daemonize --job-id 00000000-0000-0000-0000-000000000007 --no-usecacheonfailure --logdest syslog,/run/log.jsonl --detailed-exitcodes --report --no-splay --color=false --lastrunreport /run/report.yaml --confdir /c --environment staging --noop --tags lamp::mysql,app1 --modulepath /m"
             ],
@@ -228,9 +243,9 @@ mod tests {
             PuppetForm::Agent,
             RunMode::Enforce,
             &[],
-            What::Delivered,
+            PuppetInput::Delivered,
             expect![
-                "agent --onetime --no-daemonize --job-id 00000000-0000-0000-0000-000000000007 --no-usecacheonfailure --logdest syslog,/run/log.jsonl --detailed-exitcodes --report --no-splay --color=false --lastrunreport /run/report.yaml --confdir /c --environment staging --use_cached_catalog --catalog_cache_terminus json --client_datadir /run/client_data --server 127.0.0.1 --serverport 1 --server_list  --report_server puppet --report_port 8140 --modulepath /m"
+                "agent --onetime --no-daemonize --job-id 00000000-0000-0000-0000-000000000007 --no-usecacheonfailure --logdest syslog,/run/log.jsonl --detailed-exitcodes --report --no-splay --color=false --lastrunreport /run/report.yaml --confdir /c --environment staging --libdir /plugins/lib --pluginfactdest /plugins/facts.d --use_cached_catalog --catalog_cache_terminus json --client_datadir /run/client_data --server 127.0.0.1 --serverport 1 --server_list  --report_server puppet --report_port 8140 --modulepath /m"
             ],
         );
     }
@@ -244,7 +259,7 @@ mod tests {
             form.clone(),
             RunMode::Enforce,
             &[],
-            What::Own,
+            PuppetInput::Own,
             expect![
                 "apply --logdest /run/log.jsonl --detailed-exitcodes --report --no-splay --color=false --lastrunreport /run/report.yaml --confdir /c --environment staging --modulepath /m /site.pp"
             ],
@@ -253,9 +268,9 @@ mod tests {
             form,
             RunMode::Enforce,
             &[],
-            What::Delivered,
+            PuppetInput::Delivered,
             expect![
-                "apply --logdest /run/log.jsonl --detailed-exitcodes --report --no-splay --color=false --lastrunreport /run/report.yaml --confdir /c --environment staging --modulepath /m --catalog /run/client_data/catalog/dev1.json"
+                "apply --logdest /run/log.jsonl --detailed-exitcodes --report --no-splay --color=false --lastrunreport /run/report.yaml --confdir /c --environment staging --libdir /plugins/lib --pluginfactdest /plugins/facts.d --modulepath /plugins/modules --modulepath /m --catalog /run/client_data/catalog/dev1.json"
             ],
         );
     }
@@ -270,8 +285,8 @@ mod tests {
         order.subject = RunSubject::Configured {
             environment: Some("testing".parse().expect("a name")),
         };
-        let (files, places) = (files(), Places::default());
-        let arguments = arguments(&options, &order, What::Own, &files, &places);
+        let (files, places) = (files(), PuppetPaths::default());
+        let arguments = arguments(&options, &order, PuppetInput::Own, &files, &places, None);
         let at = arguments.iter().position(|word| word == "--environment");
         assert_eq!(arguments[at.expect("it is there") + 1], "testing");
     }

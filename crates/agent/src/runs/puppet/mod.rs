@@ -25,6 +25,7 @@ use std::path::PathBuf;
 use bunraku_model::EnvironmentName;
 
 use crate::catalogs::Catalogs;
+use crate::plugins::Plugins;
 use failure::PuppetFailure;
 use places::KnownPlaces;
 
@@ -81,14 +82,14 @@ impl PuppetOptions {
 pub struct PuppetMethod {
     options: PuppetOptions,
     places: KnownPlaces,
-    /// The catalogs, for runs that apply the released catalog.
-    catalogs: Option<Catalogs>,
+    /// The catalogs and their plugins, for runs that apply the released catalog.
+    released: Option<(Catalogs, Plugins)>,
 }
 
 impl PuppetMethod {
-    pub(crate) fn new(options: PuppetOptions, catalogs: Catalogs) -> Self {
+    pub(crate) fn new(options: PuppetOptions, catalogs: Catalogs, plugins: Plugins) -> Self {
         Self {
-            catalogs: options.released.then_some(catalogs),
+            released: options.released.then_some((catalogs, plugins)),
             ..Self::without_catalogs(options)
         }
     }
@@ -98,7 +99,7 @@ impl PuppetMethod {
         Self {
             options,
             places: KnownPlaces::default(),
-            catalogs: None,
+            released: None,
         }
     }
 

@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Puppet's settings that matter here.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub(super) struct Places {
+pub(super) struct PuppetPaths {
     pub(super) config: PathBuf,
     pub(super) run_lock: PathBuf,
     pub(super) disabled_lock: PathBuf,
@@ -45,7 +45,7 @@ const NAMES: [&str; 8] = [
 /// Puppet's last answer.
 #[derive(Default)]
 pub(super) struct KnownPlaces {
-    known: Mutex<Option<(Stamp, Places)>>,
+    known: Mutex<Option<(Stamp, PuppetPaths)>>,
 }
 
 /// The modification time of `puppet.conf`, and its size.
@@ -56,7 +56,7 @@ impl KnownPlaces {
         &self,
         program: &Path,
         options: &PuppetOptions,
-    ) -> Result<Places, PuppetFailure> {
+    ) -> Result<PuppetPaths, PuppetFailure> {
         let mut known = self.known.lock().await;
         if let Some((stamp, places)) = &*known
             && *stamp == stamp_of(&places.config)
@@ -74,7 +74,7 @@ fn stamp_of(config: &Path) -> Stamp {
     Some((data.modified().ok()?, data.len()))
 }
 
-async fn ask(program: &Path, options: &PuppetOptions) -> Result<Places, PuppetFailure> {
+async fn ask(program: &Path, options: &PuppetOptions) -> Result<PuppetPaths, PuppetFailure> {
     let output = Program::new(program)
         .args(["config", "print", "--section", "agent", "--color=false"])
         .args(invocation::identity(options))
@@ -89,17 +89,17 @@ async fn ask(program: &Path, options: &PuppetOptions) -> Result<Places, PuppetFa
         })?;
     parse(&output.stdout_text()).ok_or_else(|| {
         let said = output.stderr_text();
-        let said = said.lines().next_back().unwrap_or("it said nothing");
+        let said = said.lines().next_back().unwrap_or("no output");
         PuppetFailure::DidNotStart {
             why: format!(
-                "`puppet config print` ended with {} and without an answer: {said}",
+                "`puppet config print` exited with {} and printed no settings: {said}",
                 describe(output.status)
             ),
         }
     })
 }
 
-fn parse(text: &str) -> Option<Places> {
+fn parse(text: &str) -> Option<PuppetPaths> {
     let settings: HashMap<&str, &str> = (text.lines())
         .filter_map(|line| line.split_once(" ="))
         .map(|(name, value)| (name.trim(), value.trim()))
@@ -121,7 +121,7 @@ fn parse(text: &str) -> Option<Places> {
         None => (setting("report_server")?, setting("report_port")?),
         Some(listed) => listed.split_once(':').unwrap_or((listed, "8140")),
     };
-    Some(Places {
+    Some(PuppetPaths {
         config: path("config")?,
         run_lock: path("agent_catalog_run_lockfile")?,
         disabled_lock: path("agent_disabled_lockfile")?,

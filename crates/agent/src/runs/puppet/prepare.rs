@@ -1,23 +1,28 @@
 //! Determines what a run has to do, without changing anything.
 
+use std::path::PathBuf;
+
 use async_trait::async_trait;
 use bunraku_model::Catalog;
 
-use super::super::method::{NotStarted, PreparedRun, RunDescription, RunMethod, RunOrder};
-use super::super::released::{Released, released};
-use super::delivered::delivered;
+use super::super::method::{PreparedRun, RunDescription, RunMethod, RunOrder, RunStartError};
+use super::super::released::{ReleasedCatalog, released};
+use super::delivered::{SourcePlaces, delivered};
 use super::failure::PuppetFailure;
-use super::invocation::{self, RunFiles, What};
+use super::invocation::{self, PuppetInput, RunFiles};
 use super::state::PuppetState;
 use super::work::PreparedPuppet;
 use super::{PuppetForm, PuppetMethod};
-use crate::catalogs::{Catalogs, KnownTarget};
+use crate::catalogs::{CachedTarget, Catalogs, plugins_of};
+use crate::plugins::Plugins;
 
 /// A catalog for Puppet to apply.
 pub(super) struct Delivery {
-    known: KnownTarget,
+    known: CachedTarget,
     catalog: Catalog,
     pub(super) json: Vec<u8>,
+    /// The directory of types, providers and facts from modules.
+    plugins: Option<PathBuf>,
 }
 
 #[async_trait]
@@ -28,38 +33,42 @@ impl RunMethod for PuppetMethod {
 
     fn knows_environments(&self) -> bool {
         // A delivered catalog belongs to the environment that it was compiled in.
-        self.catalogs.is_none()
+        self.released.is_none()
     }
 
-    async fn prepare(&self, order: &RunOrder) -> Result<Box<dyn PreparedRun>, NotStarted> {
+    async fn prepare(&self, order: &RunOrder) -> Result<Box<dyn PreparedRun>, RunStartError> {
         if let Some(tag) = order.tags.iter().find(|tag| !invocation::is_tag(tag)) {
-            return Err(NotStarted::new(format!("`{tag}` is no tag for Puppet")));
+            return Err(RunStartError::new(format!(
+                "`{tag}` is not a valid tag for Puppet"
+            )));
         }
         let program = self.program()?;
         let places = self.places.get(&program, &self.options).await?;
         let state = PuppetState::look(&places)
-            .map_err(|error| NotStarted::because("Puppet's state cannot be read", &error))?;
+            .map_err(|error| RunStartError::because("cannot read Puppet's state", &error))?;
         if let PuppetState::Disabled { reason } = state {
             return Err(PuppetFailure::Disabled { reason }.into());
         }
         let mut order = order.clone();
-        let delivery = match &self.catalogs {
-            Some(catalogs) => Some(delivery(catalogs, &mut order).await?),
+        let directory = (self.fresh_directory()).map_err(|error| {
+            RunStartError::because("cannot create a directory for the run's files", &error)
+        })?;
+        let files = RunFiles { directory };
+        let delivery = match &self.released {
+            Some(released) => Some(delivery(released, &mut order, &files).await?),
             None => None,
         };
         let what = match (&delivery, &self.options.form) {
-            (Some(_), _) => What::Delivered,
+            (Some(_), _) => PuppetInput::Delivered,
             (None, PuppetForm::Apply { manifest: None }) => {
-                return Err(NotStarted::new("there is no manifest to apply"));
+                return Err(RunStartError::new("no manifest to apply"));
             }
-            (None, _) => What::Own,
+            (None, _) => PuppetInput::Own,
         };
-        let directory = (self.fresh_directory()).map_err(|error| {
-            NotStarted::because("there is no place for the run's files", &error)
-        })?;
-        let files = RunFiles { directory };
         let description = description(self, &order, delivery.as_ref());
-        let arguments = invocation::arguments(&self.options, &order, what, &files, &places);
+        let plugins = delivery.as_ref().and_then(|one| one.plugins.as_deref());
+        let arguments =
+            invocation::arguments(&self.options, &order, what, &files, &places, plugins);
         Ok(Box::new(PreparedPuppet {
             is_agent: self.options.form == PuppetForm::Agent,
             program,
@@ -74,21 +83,36 @@ impl RunMethod for PuppetMethod {
 }
 
 /// Returns the prepared released catalog. Makes the order's mode as strict as the release's.
-async fn delivery(catalogs: &Catalogs, order: &mut RunOrder) -> Result<Delivery, NotStarted> {
-    let Released {
+async fn delivery(
+    (catalogs, plugins): &(Catalogs, Plugins),
+    order: &mut RunOrder,
+    files: &RunFiles,
+) -> Result<Delivery, RunStartError> {
+    let ReleasedCatalog {
         known,
         catalog,
         mode,
     } = released(catalogs, order).await?;
     order.mode = mode;
-    let json = delivered(&catalog, order.id, |content| {
-        catalogs.cache.content(content)
-    })
-    .map_err(|error| NotStarted::because("Puppet cannot carry out the catalog", &error))?;
+    let plugins = (plugins.for_catalog(plugins_of(&catalog)).await).map_err(|error| {
+        RunStartError::because("the catalog's plugins are not on this node", &error)
+    })?;
+    let places = SourcePlaces {
+        content: &|content| catalogs.cache.content(content),
+        directories: files.sources(),
+    };
+    let (json, directories) = delivered(&catalog, order.id, &places)
+        .map_err(|error| RunStartError::because("Puppet cannot apply the catalog", &error))?;
+    for directory in &directories {
+        (directory.create(&places)).map_err(|error| {
+            RunStartError::because("a directory for Puppet cannot be created", &error)
+        })?;
+    }
     Ok(Delivery {
         known,
         catalog,
         json,
+        plugins,
     })
 }
 

@@ -21,13 +21,13 @@ const DEEPEST: usize = 64;
 /// The reason why there is no readable report.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ReportError {
-    #[error("there is none")]
+    #[error("it does not exist")]
     None,
     #[error("it cannot be read")]
     Io(#[source] std::io::Error),
     #[error("it is larger than {LARGEST} bytes")]
     TooLarge,
-    #[error("it is not text")]
+    #[error("it is not valid UTF-8")]
     NotText,
     #[error("{0}")]
     Invalid(String),
@@ -59,13 +59,13 @@ pub(super) struct PuppetReport {
     #[serde(default, deserialize_with = "or_default")]
     pub(super) logs: Vec<PuppetLog>,
     #[serde(default, deserialize_with = "times_only")]
-    pub(super) metrics: Times,
+    pub(super) metrics: TimesByName,
     #[serde(default, deserialize_with = "in_order")]
     pub(super) resource_statuses: Vec<ResourceStatus>,
 }
 
 /// Seconds by name.
-pub(super) type Times = Vec<(String, f64)>;
+pub(super) type TimesByName = Vec<(String, f64)>;
 
 /// A log line, as it appears in reports and in Puppet's JSON log files.
 #[derive(Clone, PartialEq, Debug, Deserialize, Serialize)]
@@ -225,7 +225,7 @@ fn in_order<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<ResourceSt
 }
 
 /// Returns only the durations from all metrics.
-fn times_only<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Times, D::Error> {
+fn times_only<'de, D: Deserializer<'de>>(deserializer: D) -> Result<TimesByName, D::Error> {
     #[derive(Deserialize)]
     struct Metric {
         #[serde(default)]

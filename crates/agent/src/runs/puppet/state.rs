@@ -8,7 +8,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::Deserialize;
 
-use super::places::Places;
+use super::places::PuppetPaths;
 
 /// The largest lock file that is read. A lock file contains a number, or one line of JSON.
 const LARGEST: u64 = 64 << 10;
@@ -38,7 +38,7 @@ pub(super) enum PuppetState {
 impl PuppetState {
     /// Reads the state. `Disabled` takes precedence: nothing will run then, even if a run is active
     /// now.
-    pub(super) fn look(places: &Places) -> io::Result<Self> {
+    pub(super) fn look(places: &PuppetPaths) -> io::Result<Self> {
         if let Some(text) = contents(&places.disabled_lock)? {
             let reason = disabled_message(&text);
             return Ok(Self::Disabled { reason });
@@ -115,12 +115,12 @@ mod tests {
     struct Node(TempDir);
 
     impl Node {
-        fn new() -> (Self, Places) {
+        fn new() -> (Self, PuppetPaths) {
             let directory = TempDir::new().expect("a directory");
-            let places = Places {
+            let places = PuppetPaths {
                 run_lock: directory.path().join("agent_catalog_run.lock"),
                 disabled_lock: directory.path().join("agent_disabled.lock"),
-                ..Places::default()
+                ..PuppetPaths::default()
             };
             (Self(directory), places)
         }
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn disabled_is_told_with_its_reason_whatever_else_is_there() {
+    fn a_disabled_agent_is_reported_with_its_reason_in_every_state() {
         let (node, places) = Node::new();
         node.write("agent_catalog_run.lock", "1");
         for (text, reason) in [

@@ -4,7 +4,7 @@
 mod real;
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bunraku_model::NodeRunId;
@@ -206,34 +206,34 @@ async fn the_report_of_this_run_decides() {
     check("good; exit 0", expect!["Succeeded: "]).await;
     check(
         "good; exit 1",
-        expect!["Failed (ExitCode): Puppet ended with exit code 1"],
+        expect!["Failed (ExitCode): Puppet exited with exit code 1"],
     )
     .await;
     check(
         "exit 0",
-        expect!["Failed (NoReport): Puppet ended with exit code 0 and left no report of this run"],
+        expect!["Failed (NoReport): Puppet exited with exit code 0 without a report of this run"],
     )
     .await;
     check(
         "exit 1",
-        expect!["Failed (ExitCode): Puppet ended with exit code 1"],
+        expect!["Failed (ExitCode): Puppet exited with exit code 1"],
     )
     .await;
     check(
         "kill -9 $$",
-        expect!["Failed (ExitCode): Puppet ended with signal 9"],
+        expect!["Failed (ExitCode): Puppet exited with signal 9"],
     )
     .await;
-    check("echo '- x' > $report; exit 0", expect!["Failed (InvalidReport): Puppet's report of this run is not to be trusted: it is damaged: expected mapping start at line 1, column 1"]).await;
+    check("echo '- x' > $report; exit 0", expect!["Failed (InvalidReport): Puppet's report of this run is not usable: it is corrupt: expected mapping start at line 1, column 1"]).await;
     check(
         "good; sed -i 's/^corrective.*//' $report; exit 0",
-        expect!["Failed (InvalidReport): Puppet's report of this run is not to be trusted: it is damaged: missing field `corrective_change` at line 10, column 1"],
+        expect!["Failed (InvalidReport): Puppet's report of this run is not usable: it is corrupt: missing field `corrective_change` at line 10, column 1"],
     )
     .await;
-    check("uuid=x; good; exit 0", expect!["Failed (InvalidReport): Puppet's report of this run is not to be trusted: it has no transaction uuid"]).await;
+    check("uuid=x; good; exit 0", expect!["Failed (InvalidReport): Puppet's report of this run is not usable: it has no transaction uuid"]).await;
     check(
         "good; sed -i 's/status: changed/status: failed/' $report; exit 4",
-        expect!["Failed: Puppet says that the run failed, and not why"],
+        expect!["Failed: Puppet reported a failed run without a reason"],
     )
     .await;
 }
@@ -242,19 +242,19 @@ async fn the_report_of_this_run_decides() {
 async fn an_older_report_or_one_of_another_run_is_never_taken_for_this_one() {
     check(
         "job=00000000-0000-0000-0000-000000000008; good; exit 2",
-        expect!["Failed (InvalidReport): Puppet's report of this run is not to be trusted: it is of another run (00000000-0000-0000-0000-000000000008)"],
+        expect!["Failed (InvalidReport): Puppet's report of this run is not usable: it belongs to another run (00000000-0000-0000-0000-000000000008)"],
     )
     .await;
     // The usual location has a report of an earlier run, or of the daemon.
     check(
         "mine=$report; report=$state/last_run_report.yaml; good; exit 0",
-        expect!["Failed (NoReport): Puppet ended with exit code 0 and left no report of this run"],
+        expect!["Failed (NoReport): Puppet exited with exit code 0 without a report of this run"],
     )
     .await;
 }
 
 #[tokio::test]
-async fn what_is_told_while_it_runs_is_not_told_again_from_the_report() {
+async fn events_reported_during_the_run_are_not_repeated_from_the_report() {
     let line = r#"{"level":"notice","message":"once","source":"Puppet","time":"2026-11-16T03:21:04.1+00:00"}"#;
     let script =
         format!("echo '{line}' >> $log; echo 'no JSON' >> $log; echo early >&2; good; exit 2");
@@ -295,7 +295,7 @@ async fn noop_is_asked_for_and_must_have_been_noop() {
 }
 
 #[tokio::test]
-async fn a_disabled_puppet_is_not_started_and_one_that_is_disabled_meanwhile_is_told() {
+async fn a_disabled_puppet_is_not_started_and_disabling_it_meanwhile_is_reported() {
     let node = Node::new("good; exit 0");
     let lock = r#"{"disabled_message":"disk swap"}"#;
     std::fs::write(node.path("state/agent_disabled.lock"), lock).expect("written");
@@ -313,38 +313,26 @@ async fn a_disabled_puppet_is_not_started_and_one_that_is_disabled_meanwhile_is_
 }
 
 #[tokio::test]
-async fn no_puppet_and_one_that_cannot_start_are_told_apart() {
+async fn a_missing_puppet_and_one_that_cannot_start_are_distinguished() {
     let mut node = Node::new("");
-    node.options.programs = vec!["/nowhere/puppet".into()];
-    let end = node
-        .run(RunMode::Enforce, CancellationToken::new())
-        .await
-        .end;
-    assert_eq!(
-        (end.ending, end.failure),
-        (RunEnding::NotStarted, Some(RunFailure::NoProgram))
-    );
-    assert!(end.message.expect("why").contains("/nowhere/puppet"));
-    let file = node.path("plain");
-    std::fs::write(&file, "").expect("written");
-    node.options.programs = vec![file, "/bin/false".into()];
-    let end = node
-        .run(RunMode::Enforce, CancellationToken::new())
-        .await
-        .end;
-    assert_eq!(
-        (end.ending, end.failure),
-        (RunEnding::NotStarted, Some(RunFailure::DidNotStart))
-    );
-    node.options.programs = vec!["/bin/false".into()];
-    let end = node
-        .run(RunMode::Enforce, CancellationToken::new())
-        .await
-        .end;
-    assert_eq!(
-        (end.ending, end.failure),
-        (RunEnding::NotStarted, Some(RunFailure::DidNotStart))
-    );
+    let plain = node.path("plain");
+    std::fs::write(&plain, "").expect("written");
+    let nowhere: PathBuf = "/nowhere/puppet".into();
+    for (programs, expected) in [
+        (vec![nowhere], RunFailure::NoProgram),
+        (vec![plain, "/bin/false".into()], RunFailure::DidNotStart),
+        (vec!["/bin/false".into()], RunFailure::DidNotStart),
+    ] {
+        let named = programs[0].display().to_string();
+        node.options.programs = programs;
+        let outcome = node.run(RunMode::Enforce, CancellationToken::new()).await;
+        let end = outcome.end;
+        let failure = (end.ending, end.failure);
+        assert_eq!(failure, (RunEnding::NotStarted, Some(expected)), "{named}");
+        if expected == RunFailure::NoProgram {
+            assert!(end.message.expect("why").contains(&named));
+        }
+    }
 }
 
 /// Starts a process that counts as Puppet, and creates its lock.
@@ -363,7 +351,7 @@ fn other_puppet(node: &Node) -> std::process::Child {
 /// Polls until the report says that the run waits for another one.
 async fn waits(node: &Node) {
     let spooled = node.path(&format!("spool/{}.events", order(RunMode::Enforce).id));
-    let says_so = |text: String| text.contains("waits for");
+    let says_so = |text: String| text.contains("waiting for");
     until(|| std::fs::read_to_string(&spooled).is_ok_and(says_so)).await;
 }
 
@@ -385,7 +373,7 @@ async fn a_run_in_progress_is_waited_for_and_a_stale_lock_is_not() {
     let (outcome, ()) = tokio::join!(run, ending);
     assert_eq!(outcome.end.ending, RunEnding::Succeeded);
     let logs = outcome.logs();
-    assert!(logs.iter().any(|text| text.starts_with("a stale lock")));
+    assert!(logs.iter().any(|text| text.contains("stale lock")));
 }
 
 #[tokio::test]
@@ -425,7 +413,7 @@ good; exit 0";
 }
 
 #[tokio::test]
-async fn stopping_ends_what_puppet_started_too_and_its_report_is_still_told() {
+async fn stopping_also_ends_child_processes_and_the_report_is_still_sent() {
     // Puppet runs each command in its own session.
     let script = "trap 'good; exit 1' TERM
 setsid sleep 600 & echo $! > DIRECTORY/child
@@ -447,7 +435,7 @@ wait; wait";
 }
 
 #[tokio::test]
-async fn one_that_hears_no_signal_is_killed() {
+async fn a_puppet_that_ignores_signals_is_killed() {
     let node = Node::new("trap '' TERM; echo up > DIRECTORY/up; while :; do sleep 1; done");
     let stop = CancellationToken::new();
     let run = node.run(RunMode::Enforce, stop.clone());

@@ -11,12 +11,12 @@ use bunraku_process::describe;
 use bunraku_wire::api::{ReportEvent, RunEnding, RunMode};
 use tokio_util::sync::CancellationToken;
 
-use super::super::method::{NotStarted, PreparedRun, RunDescription, RunEnd, RunOrder};
+use super::super::method::{PreparedRun, RunDescription, RunEnd, RunOrder, RunStartError};
 use super::super::process;
 use super::failure::PuppetFailure;
 use super::invocation::RunFiles;
 use super::live_log::LiveLog;
-use super::places::Places;
+use super::places::PuppetPaths;
 use super::prepare::Delivery;
 use super::report::{PuppetReport, ReportError};
 use super::state::{self, PuppetState};
@@ -31,7 +31,7 @@ pub(super) struct PreparedPuppet {
     pub(super) program: PathBuf,
     pub(super) arguments: Vec<OsString>,
     pub(super) is_agent: bool,
-    pub(super) places: Places,
+    pub(super) places: PuppetPaths,
     pub(super) files: RunFiles,
     pub(super) order: RunOrder,
     pub(super) delivery: Option<Delivery>,
@@ -52,7 +52,7 @@ impl PreparedRun for PreparedPuppet {
         let end = self.work(&recorder, &stop).await;
         // The files that Puppet was given may contain secrets.
         if let Err(error) = std::fs::remove_dir_all(&self.files.directory) {
-            tracing::warn!(error = %error, "the files of a run by Puppet cannot be removed");
+            tracing::warn!(error = %error, "cannot remove the files of a Puppet run");
         }
         match end {
             Ok(()) => RunEnd {
@@ -66,7 +66,7 @@ impl PreparedRun for PreparedPuppet {
 }
 
 /// The outcome of a Puppet process.
-enum Left {
+enum ProcessOutcome {
     Report(Box<PuppetReport>),
     /// Another run began in between, so this one did not start.
     Collided,
@@ -84,17 +84,18 @@ impl PreparedPuppet {
             let mut log = LiveLog::new(self.files.log());
             let status = self.execute(recorder, stop, &mut log).await?;
             match self.left(&status, &log, stop).await? {
-                Left::Report(report) => {
+                ProcessOutcome::Report(report) => {
                     self.check_origin(&report)?;
                     self.publish_report();
                     tell(&report, &log, recorder);
-                    return match stop.is_cancelled() {
-                        true => Err(PuppetFailure::Stopped),
-                        false => self.judge(&report, status, &log, recorder),
+                    return if stop.is_cancelled() {
+                        Err(PuppetFailure::Stopped)
+                    } else {
+                        self.judge(&report, status, &log, recorder)
                     };
                 }
-                Left::Collided => {
-                    recorder.log("info", None, "another Puppet run began first");
+                ProcessOutcome::Collided => {
+                    recorder.log("info", None, "another Puppet run started first");
                     let _ = std::fs::remove_file(self.files.log());
                 }
             }
@@ -110,14 +111,14 @@ impl PreparedPuppet {
         let mut waits_for = None;
         loop {
             let state = PuppetState::look(&self.places).map_err(|error| {
-                let why = format!("its state cannot be read: {error}");
+                let why = format!("cannot read its state: {error}");
                 PuppetFailure::DidNotStart { why }
             })?;
             match state {
                 PuppetState::Idle => return Ok(()),
                 PuppetState::StaleLock { pid } => {
                     let whose = pid.map_or_else(|| "nobody".to_owned(), |pid| pid.to_string());
-                    let text = format!("a stale lock of process {whose} is left to Puppet");
+                    let text = format!("leaving a stale lock of process {whose} to Puppet");
                     recorder.log("info", None, &text);
                     return Ok(());
                 }
@@ -126,7 +127,7 @@ impl PreparedPuppet {
                 }
                 PuppetState::Applying { pid } => {
                     if waits_for.replace(pid) != Some(pid) {
-                        let text = format!("waits for the Puppet run of process {pid}");
+                        let text = format!("waiting for the Puppet run of process {pid}");
                         recorder.log("info", None, &text);
                     }
                     tokio::select! {
@@ -147,7 +148,7 @@ impl PreparedPuppet {
         bunraku_files::create_private_directory(parent)
             .and_then(|()| bunraku_files::replace(&path, &delivery.json, 0o600))
             .map_err(|error| PuppetFailure::DidNotStart {
-                why: format!("{} cannot be written: {error}", path.display()),
+                why: format!("cannot write {}: {error}", path.display()),
             })
     }
 
@@ -175,7 +176,7 @@ impl PreparedPuppet {
         };
         log.tell(recorder);
         status.map_err(|error| PuppetFailure::ExitCode {
-            status: "an end that nobody saw".to_owned(),
+            status: "an unknown status".to_owned(),
             why: Some(error.to_string()),
         })
     }
@@ -185,28 +186,34 @@ impl PreparedPuppet {
         status: &ExitStatus,
         log: &LiveLog,
         stop: &CancellationToken,
-    ) -> Result<Left, PuppetFailure> {
+    ) -> Result<ProcessOutcome, PuppetFailure> {
         let path = self.files.report();
         // Large reports take a while.
         let read = tokio::task::spawn_blocking(move || PuppetReport::read(&path)).await;
         let invalid = |why: String| PuppetFailure::InvalidReport { why };
         match read.map_err(|error| invalid(error.to_string()))? {
-            Ok(report) => Ok(Left::Report(Box::new(report))),
+            Ok(report) => Ok(ProcessOutcome::Report(Box::new(report))),
             Err(_) if stop.is_cancelled() => Err(PuppetFailure::Stopped),
             Err(ReportError::None) => self.without_report(status, log),
             Err(error) => Err(invalid(
-                NotStarted::because("it is damaged", &error).message,
+                RunStartError::because("it is corrupt", &error).message,
             )),
         }
     }
 
     /// Determines from the available evidence why there is no report.
-    fn without_report(&self, status: &ExitStatus, log: &LiveLog) -> Result<Left, PuppetFailure> {
+    fn without_report(
+        &self,
+        status: &ExitStatus,
+        log: &LiveLog,
+    ) -> Result<ProcessOutcome, PuppetFailure> {
         match PuppetState::look(&self.places) {
             Ok(PuppetState::Disabled { reason }) => {
                 return Err(PuppetFailure::Disabled { reason });
             }
-            Ok(PuppetState::Applying { .. }) if self.is_agent => return Ok(Left::Collided),
+            Ok(PuppetState::Applying { .. }) if self.is_agent => {
+                return Ok(ProcessOutcome::Collided);
+            }
             _ => {}
         }
         let status_text = describe(*status);
@@ -226,7 +233,7 @@ impl PreparedPuppet {
         let invalid = |why: String| Err(PuppetFailure::InvalidReport { why });
         if self.is_agent && report.job_id.as_deref() != Some(self.order.id.to_string().as_str()) {
             let of = report.job_id.as_deref().unwrap_or("nobody");
-            return invalid(format!("it is of another run ({of})"));
+            return invalid(format!("it belongs to another run ({of})"));
         }
         if report.transaction_uuid.parse::<uuid::Uuid>().is_err() {
             return invalid("it has no transaction uuid".to_owned());
@@ -245,21 +252,21 @@ impl PreparedPuppet {
         let noop = report.noop == Some(true);
         match self.order.mode {
             RunMode::Noop if !noop => {
-                let why = "a noop run was asked for, and it is of none".to_owned();
+                let why = "a noop run was requested, but this was not one".to_owned();
                 return Err(PuppetFailure::InvalidReport { why });
             }
             RunMode::Enforce if noop => {
-                let text = "Puppet's own settings made this a noop run: nothing was changed";
+                let text = "Puppet's own settings made this a noop run; nothing was changed";
                 recorder.log("warning", None, text);
             }
             _ => {}
         }
         if self.delivery.is_some() && report.catalog_uuid.as_deref() != Some(run.as_str()) {
             let why = match &report.catalog_uuid {
-                Some(other) => format!("its report is of catalog {other}"),
+                Some(other) => format!("its report is for catalog {other}"),
                 None => report
                     .failure()
-                    .unwrap_or_else(|| "it took none".to_owned()),
+                    .unwrap_or_else(|| "it used none".to_owned()),
             };
             return Err(PuppetFailure::OtherCatalog { why });
         }
@@ -287,7 +294,7 @@ impl PreparedPuppet {
         let copied =
             std::fs::read(&from).and_then(|report| bunraku_files::replace(to, &report, 0o640));
         if let Err(error) = copied {
-            tracing::warn!(path = %to.display(), error = %error, "Puppet's last report cannot be left there");
+            tracing::warn!(path = %to.display(), error = %error, "cannot keep Puppet's last report");
         }
     }
 }

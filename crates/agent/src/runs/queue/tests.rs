@@ -35,17 +35,17 @@ fn ordered(number: u128) -> RunRequest {
 }
 
 #[test]
-fn triggers_while_a_run_is_at_work_become_one_run_with_all_their_causes() {
+fn triggers_during_a_run_become_one_run_with_all_their_causes() {
     let mut queue = Queue::default();
     queue
         .submit(request(1, trigger("first")), at(0))
         .expect("taken");
     queue.start(at(0), None).expect("it starts");
     let first = queue.submit(request(2, trigger("a")), at(1));
-    assert_eq!(first, Ok(Submitted::Queued { behind: 1 }));
+    assert_eq!(first, Ok(SubmitOutcome::Queued { behind: 1 }));
     for number in 0..1_000 {
         let next = queue.submit(request(100 + number, trigger(&number.to_string())), at(2));
-        assert_eq!(next, Ok(Submitted::Folded { into: id(2) }));
+        assert_eq!(next, Ok(SubmitOutcome::Folded { into: id(2) }));
     }
     assert_eq!(queue.pending.len(), 1);
     let run = &queue.pending[0];
@@ -74,7 +74,7 @@ fn ordered_runs_wait_in_order_and_are_never_folded() {
         queue.submit(ordered(number), at(1)).expect("taken");
     }
     let folded = queue.submit(request(4, trigger("u")), at(2));
-    assert_eq!(folded, Ok(Submitted::Folded { into: id(1) }));
+    assert_eq!(folded, Ok(SubmitOutcome::Folded { into: id(1) }));
     let order: Vec<NodeRunId> = std::iter::from_fn(|| {
         let run = queue.start(at(3), None)?;
         queue.finish();
@@ -105,7 +105,7 @@ fn only_what_does_the_same_is_folded() {
     for other in [noop, tagged, configured] {
         let outcome = queue.submit(other, at(0));
         assert!(
-            matches!(outcome, Ok(Submitted::Queued { .. })),
+            matches!(outcome, Ok(SubmitOutcome::Queued { .. })),
             "{outcome:?}"
         );
     }
@@ -119,13 +119,13 @@ fn a_request_that_comes_again_is_known_also_after_its_run() {
         .expect("taken");
     assert_eq!(
         queue.submit(request(1, trigger("t")), at(0)),
-        Ok(Submitted::Known)
+        Ok(SubmitOutcome::Known)
     );
     queue.start(at(1), None).expect("it starts");
     queue.finish();
     assert_eq!(
         queue.submit(request(1, trigger("t")), at(2)),
-        Ok(Submitted::Known)
+        Ok(SubmitOutcome::Known)
     );
     assert!(queue.pending.is_empty());
 }
@@ -138,7 +138,7 @@ fn a_full_queue_and_a_disabled_node_refuse() {
     }
     assert_eq!(
         queue.submit(ordered(5_000), at(0)),
-        Err(Refused::Full(MOST_PENDING))
+        Err(SubmitRefusal::Full(MOST_PENDING))
     );
     queue.administration = Some(Administration::Disabled {
         since: at(0),
@@ -185,10 +185,10 @@ fn a_run_is_cancelled_wherever_it_is() {
     queue
         .submit(request(3, trigger("b")), at(0))
         .expect("taken");
-    assert_eq!(queue.cancel(id(1)), Found::Running);
-    assert_eq!(queue.cancel(id(3)), Found::Folded { into: id(2) });
-    assert!(matches!(queue.cancel(id(2)), Found::Pending(run) if run.request.id == id(2)));
-    assert_eq!(queue.cancel(id(2)), Found::Nowhere);
+    assert_eq!(queue.cancel(id(1)), CancelOutcome::Running);
+    assert_eq!(queue.cancel(id(3)), CancelOutcome::Folded { into: id(2) });
+    assert!(matches!(queue.cancel(id(2)), CancelOutcome::Pending(run) if run.request.id == id(2)));
+    assert_eq!(queue.cancel(id(2)), CancelOutcome::Nowhere);
 }
 
 #[test]
@@ -222,5 +222,5 @@ fn a_command_that_comes_again_is_known_and_what_is_remembered_is_bounded() {
     }
     assert_eq!(queue.accepted.len(), ACCEPTED_KEPT);
     let again = queue.submit(request(newest, trigger("again")), at(1));
-    assert_eq!(again, Ok(Submitted::Known));
+    assert_eq!(again, Ok(SubmitOutcome::Known));
 }

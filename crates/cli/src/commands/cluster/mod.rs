@@ -108,9 +108,9 @@ fn remove(server: &NodeName, context: &Context) -> Result<Exit, Failure> {
             .call(RemoveServer.at(server))
             .await
             .map_err(|error| failed(&error))?;
-        eprintln!("`{server}` is no member any more");
+        eprintln!("{server} is no longer a member.");
         eprintln!(
-            "\nhint: it still has the authorities' keys; wipe {} there",
+            "\nhint: it still has the CA keys; delete {} there",
             context.loaded.file.server.data_dir.display()
         );
         Ok(Exit::Done)
@@ -132,7 +132,7 @@ fn drain(
             .await
             .map_err(|error| failed(&error))?;
         if !draining {
-            eprintln!("`{server}` may keep data again");
+            eprintln!("{server} may store data again.");
             return Ok(Exit::Done);
         }
         let mut said = None;
@@ -146,12 +146,12 @@ fn drain(
                 .iter()
                 .any(|datastore| datastore.name.as_ref() == Some(server));
             if !keeps {
-                eprintln!("`{server}` keeps no data; it can be taken out of service");
+                eprintln!("{server} stores no data; you can take it out of service.");
                 return Ok(Exit::Done);
             }
             if !wait {
                 eprintln!(
-                    "the role of `{server}` is being moved; watch it with `bunraku cluster status`"
+                    "The datastore of {server} is being moved; watch it with `bunraku cluster status`."
                 );
                 return Ok(Exit::Done);
             }

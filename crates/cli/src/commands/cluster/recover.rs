@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use bunraku_cluster::datastore::Program;
 use bunraku_cluster::directory::Directory;
 use bunraku_cluster::operator::Operator;
-use bunraku_cluster::recover::{self, Decision, Heard};
-use bunraku_cluster::transport::Progress;
+use bunraku_cluster::recover::{self, DatastoreAnswer, RecoveryDecision};
+use bunraku_cluster::transport::DataProgress;
 use bunraku_model::NodeName;
 use clap::Args;
 
@@ -60,7 +60,7 @@ pub(crate) fn run(arguments: &RecoverArguments, context: &Context) -> Result<Exi
     })
 }
 
-fn tell_progress(progress: Progress) -> String {
+fn tell_progress(progress: DataProgress) -> String {
     format!(
         "revision {}, raft term {} index {}{}",
         progress.revision,
@@ -74,14 +74,14 @@ fn tell_progress(progress: Progress) -> String {
     )
 }
 
-fn tell_heard(heard: &[Heard]) {
+fn tell_heard(heard: &[DatastoreAnswer]) {
     for one in heard {
         let text = match &one.report {
-            None => "does not answer".to_owned(),
-            Some(report) if !report.ordered => "answers; keeps no data".to_owned(),
+            None => "unreachable".to_owned(),
+            Some(report) if !report.ordered => "reachable; stores no data".to_owned(),
             Some(report) => match report.progress {
-                Some(progress) => format!("answers; {}", tell_progress(progress)),
-                None => "answers; its datastore does not".to_owned(),
+                Some(progress) => format!("reachable; {}", tell_progress(progress)),
+                None => "reachable; its datastore does not answer".to_owned(),
             },
         };
         eprintln!("  {}  {text}", one.name);
@@ -94,11 +94,11 @@ fn confirmed(arguments: &RecoverArguments) -> Result<bool, Failure> {
         return Ok(true);
     }
     if !std::io::stdin().is_terminal() {
-        return Err(Failure::new("nothing was changed: this needs a yes")
+        return Err(Failure::new("cannot ask for confirmation: no terminal")
             .exit(Exit::Refused)
-            .hint("read what is said above, then add `--yes`"));
+            .hint("read the text above, then pass `--yes`"));
     }
-    eprint!("type `recover` to go on: ");
+    eprint!("Type `recover` to continue: ");
     let mut line = String::new();
     std::io::stdin().lock().read_line(&mut line)?;
     Ok(line.trim() == "recover")
@@ -107,20 +107,20 @@ fn confirmed(arguments: &RecoverArguments) -> Result<bool, Failure> {
 async fn from_survivor(
     arguments: &RecoverArguments,
     operator: &Operator,
-    heard: &[Heard],
+    heard: &[DatastoreAnswer],
 ) -> Result<Exit, Failure> {
     let decision = recover::decide(heard, &arguments.gone).map_err(|refusal| {
         let hint = match &refusal {
-            recover::Refusal::MajorityLives => {
+            recover::RecoveryRefusal::MajorityLives => {
                 "wait until they have elected a leader; see `bunraku cluster status`".to_owned()
             }
-            recover::Refusal::NobodyLeft => {
-                "name a snapshot with `--snapshot FILE`".to_owned()
+            recover::RecoveryRefusal::NobodyLeft => {
+                "pass a snapshot with `--snapshot FILE`".to_owned()
             }
-            recover::Refusal::MayLive(names) => {
+            recover::RecoveryRefusal::MayLive(names) => {
                 let flags: Vec<String> = names.iter().map(|name| format!("--gone {name}")).collect();
                 format!(
-                    "switch them off for good, make sure of it, then say so: bunraku cluster recover {}",
+                    "switch them off for good, make sure that they are off, then run `bunraku cluster recover {}`",
                     flags.join(" ")
                 )
             }
@@ -133,36 +133,37 @@ async fn from_survivor(
     }
     let unfenced = operator.recover(&decision).await?;
     eprintln!(
-        "`{}` starts anew with what it has, in epoch {}",
+        "Recovery started: {} restarts with its data in epoch {}.",
         decision.from, decision.epoch
     );
     for name in unfenced {
-        eprintln!("`{name}` was not reached: its old data is put aside when it returns");
+        eprintln!("{name} was unreachable: its old data is set aside when it returns");
     }
-    eprintln!("\nhint: watch the others come back with `bunraku cluster status`");
+    eprintln!("\nhint: watch the other servers return with `bunraku cluster status`");
     Ok(Exit::Done)
 }
 
-fn tell_decision(decision: &Decision) {
+fn tell_decision(decision: &RecoveryDecision) {
     eprintln!(
-        "`{}` is the most advanced that answers ({})",
+        "{} has the newest data of the reachable servers ({})",
         decision.from,
         tell_progress(decision.progress)
     );
     eprintln!(
-        "it becomes the only datastore of a new beginning (epoch {}); others take the role after it",
+        "it becomes the only datastore (epoch {}); others are added afterwards",
         decision.epoch
     );
     for (name, progress) in &decision.fenced {
         let text = progress.map_or_else(String::new, |it| format!(" ({})", tell_progress(it)));
-        eprintln!("what `{name}` has{text} is put aside, and never used again");
+        eprintln!("the data of {name}{text} is set aside and never used again");
     }
     for name in &decision.lost {
-        eprintln!("`{name}` is taken for gone");
+        eprintln!("{name} is considered lost");
     }
     eprintln!(
-        "what can be lost: writes that were acknowledged by those that are gone and had not reached `{}`, that is everything after revision {}\n",
-        decision.from, decision.progress.revision
+        "possible data loss: writes after revision {revision} that {from} had not received\n",
+        revision = decision.progress.revision,
+        from = decision.from
     );
 }
 
@@ -170,7 +171,7 @@ async fn from_snapshot(
     arguments: &RecoverArguments,
     context: &Context,
     data_dir: &Path,
-    heard: &[Heard],
+    heard: &[DatastoreAnswer],
     snapshot: &Path,
 ) -> Result<Exit, Failure> {
     let refuse = |text: String| Err(Failure::new(text).exit(Exit::Refused));
@@ -179,7 +180,7 @@ async fn from_snapshot(
         .find(|one| one.report.as_ref().is_some_and(|it| it.progress.is_some()))
     {
         return refuse(format!(
-            "the datastore of `{}` answers: what it has is newer than any snapshot",
+            "the datastore of {} answers: its data is newer than any snapshot",
             one.name
         ));
     }
@@ -194,21 +195,23 @@ async fn from_snapshot(
         .map(|one| format!("--gone {}", one.name))
         .collect();
     if !unnamed.is_empty() {
-        return Err(Failure::new("servers that do not answer may keep data")
-            .exit(Exit::Refused)
-            .hint(format!(
-                "switch them off for good, then say so: {}",
-                unnamed.join(" ")
-            )));
+        return Err(
+            Failure::new("servers that do not answer may still store data")
+                .exit(Exit::Refused)
+                .hint(format!(
+                    "switch them off for good, then pass {}",
+                    unnamed.join(" ")
+                )),
+        );
     }
     if heard
         .iter()
         .any(|one| one.name == me.record.name && one.report.is_some())
     {
-        return refuse("the server on this machine runs: stop it first".to_owned());
+        return refuse("the server on this machine is running: stop it first".to_owned());
     }
     eprintln!(
-        "what can be lost: every write since {} was taken\n",
+        "possible data loss: all writes after the snapshot {}\n",
         snapshot.display()
     );
     if !confirmed(arguments)? {
@@ -216,22 +219,15 @@ async fn from_snapshot(
     }
     let options = member::options(&context.loaded.file.server.cluster, data_dir);
     let program = Program {
-        etcd: options.etcd,
-        etcdctl: options.etcdctl,
-        name: me.record.name.clone(),
-        client_url: me.record.client_url.clone(),
-        peer_url: me.record.peer_url.clone(),
-        listen: options.listen,
-        heartbeat: options.etcd_heartbeat,
-        election: options.etcd_election,
         flags: Vec::new(),
+        ..options.program(&me)
     };
     let reports = heard.iter().filter_map(|one| one.report.as_ref());
     let newest = reports.map(|report| report.epoch).max().unwrap_or_default();
     let epoch = newest.max(directory.counters()?.epoch) + 1;
     recover::from_snapshot(&directory, &me, &program, snapshot, epoch).await?;
     eprintln!(
-        "the data is in place, in epoch {epoch}\n\nhint: start the server here with `bunraku server`, then the others"
+        "Data restored in epoch {epoch}.\n\nhint: start the server here with `bunraku server`, then the others"
     );
     Ok(Exit::Done)
 }

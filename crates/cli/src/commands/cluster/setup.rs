@@ -24,13 +24,14 @@ use crate::connection::failed;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::output;
 
 /// Two connections over SSH fit into it.
 const ANSWER: Duration = Duration::from_secs(75);
 
 /// Who this server is to the others.
 #[derive(Args)]
-struct Place {
+struct MemberArguments {
     /// Data directory of the server
     #[arg(long, env = "BUNRAKU_DATA_DIR", value_name = "DIR")]
     data_dir: Option<PathBuf>,
@@ -72,7 +73,7 @@ One server stores all data until there are three. Then all three store it, and
 the cluster tolerates the loss of one.")]
 pub(crate) struct InitArguments {
     #[command(flatten)]
-    place: Place,
+    place: MemberArguments,
 
     /// Number of datastores, if there are enough servers: 1, 3 or 5
     #[arg(long, default_value_t = 3)]
@@ -102,10 +103,10 @@ pub(crate) struct JoinArguments {
     token_file: Option<PathBuf>,
 
     #[command(flatten)]
-    place: Place,
+    place: MemberArguments,
 }
 
-impl Place {
+impl MemberArguments {
     fn new_member(&self, context: &Context) -> Result<NewMember, Failure> {
         let configured = context.loaded.file.server.name.clone();
         let name = match self.name.clone().or(configured) {
@@ -118,13 +119,14 @@ impl Place {
             .is_ok_and(|it| it.is_unspecified())
         {
             return Err(Failure::usage(format!(
-                "{} is no address that others reach this server by",
+                "other servers cannot reach this server at {}",
                 self.address
             )));
         }
-        let bracketed = match self.address.contains(':') {
-            true => format!("[{}]", self.address),
-            false => self.address.clone(),
+        let bracketed = if self.address.contains(':') {
+            format!("[{}]", self.address)
+        } else {
+            self.address.clone()
         };
         Ok(NewMember {
             name: NodeName::new(name.to_ascii_lowercase())?,
@@ -142,11 +144,11 @@ impl Place {
 fn refuse_embedded_data(data_dir: &Path) -> Result<(), Failure> {
     if data_dir.join("store").exists() {
         return Err(Failure::new(format!(
-            "{} holds an embedded store, and its data would not move to the cluster",
+            "{} contains an embedded store, whose data would not move to the cluster",
             data_dir.display()
         ))
         .exit(Exit::Refused)
-        .hint("begin with another `--data-dir`; nodes join it anew"));
+        .hint("use another `--data-dir`; nodes must join again"));
     }
     Ok(())
 }
@@ -159,17 +161,18 @@ pub(crate) fn init(arguments: InitArguments, context: &Context) -> Result<Exit, 
     let me = setup::init(&directory, &new, arguments.datastores, Timestamp::now())
         .map_err(|error| Failure::from(error).exit(Exit::Refused))?;
     eprintln!(
-        "`{}` is the first server of cluster {}",
-        new.name, me.cluster
+        "Created cluster {cluster} with {name} as its first server.",
+        cluster = me.cluster,
+        name = new.name
     );
     if arguments.datastores > 1 {
         eprintln!(
-            "it keeps all data until {} servers are there",
+            "It stores all data until there are {} servers.",
             arguments.datastores
         );
     }
     eprintln!(
-        "\nhint: start it with `bunraku server`, then let others in with `bunraku cluster invite`"
+        "\nhint: start it with `bunraku server`, then add others with `bunraku cluster invite`"
     );
     Ok(Exit::Done)
 }
@@ -180,7 +183,7 @@ pub(crate) fn join(arguments: JoinArguments, context: &Context) -> Result<Exit, 
     let directory = Directory::of(&data_dir);
     if directory.me()?.is_some() {
         return Err(Failure::new(format!(
-            "this server is a member of a cluster already ({})",
+            "this server is already a member of a cluster ({})",
             directory.path().display()
         ))
         .exit(Exit::Refused));
@@ -201,19 +204,19 @@ pub(crate) fn join(arguments: JoinArguments, context: &Context) -> Result<Exit, 
     match &welcome.authority {
         Some(files) => place_authority(&data_dir.join("ca"), files)?,
         None => eprintln!(
-            "warning: the cluster signs with a Puppet authority; place its directory here, too, and name it under [server.authority]"
+            "warning: the cluster uses a Puppet CA; copy its directory to this server and set `directory` under [server.authority]"
         ),
     }
     setup::join(&directory, &new, &welcome, Timestamp::now())?;
     eprintln!(
-        "`{}` is a member of cluster {}, with {} others",
+        "{} joined cluster {}, which now has {}.",
         new.name,
         welcome.cluster,
-        welcome.members.len().saturating_sub(1)
+        output::count(welcome.members.len(), "server")
     );
     if welcome.members.len() == 2 {
         eprintln!(
-            "two servers keep the data on one: with either as a datastore lost, both would stop. A third makes it safe"
+            "warning: with two servers, only one stores the data; add a third to tolerate a failure"
         );
     }
     eprintln!("\nhint: start it with `bunraku server`");
@@ -266,7 +269,7 @@ async fn ask_over_ssh(
         .call_with(JoinClusterOverSsh, &request)
         .await
         .map_err(|error| failed(&error))?;
-    eprintln!("verified by `{}`", reply.verified_by);
+    eprintln!("verified by {}", reply.verified_by);
     waiting.welcome()
 }
 
@@ -277,9 +280,9 @@ impl WaitingPlace {
     fn make(place: &str, key: &str) -> Result<Self, Failure> {
         let made = Self(Path::new(SSH_PLACE).join(place));
         let failed = |error: std::io::Error| {
-            Failure::new(format!("cannot make {}", made.0.display()))
+            Failure::new(format!("cannot create {}", made.0.display()))
                 .caused_by(&error)
-                .hint("joining without a token needs root")
+                .hint("run as root to join without a token")
         };
         bunraku_files::create_private_directory(Path::new(SSH_PLACE)).map_err(failed)?;
         bunraku_files::create_private_directory(&made.0).map_err(failed)?;
@@ -290,9 +293,9 @@ impl WaitingPlace {
     fn welcome(&self) -> Result<ClusterWelcome, Failure> {
         let path = self.0.join("welcome");
         let text = std::fs::read(&path).map_err(|error| {
-            Failure::new("the other server verified another machine than this one")
+            Failure::new("the other server verified a different machine")
                 .caused_by(&error)
-                .hint("check `--address`: it has to lead to this machine")
+                .hint("check that `--address` is the address of this machine")
         })?;
         Ok(serde_json::from_slice(&text)?)
     }

@@ -2,7 +2,7 @@
 
 use bunraku_cluster::directory::Directory;
 use bunraku_cluster::operator::Operator;
-use bunraku_wire::api::cluster::{ClusterSight, ClusterStatus};
+use bunraku_wire::api::cluster::{ClusterStatus, ClusterView};
 use bunraku_wire::endpoints::ShowCluster;
 use jiff::Timestamp;
 
@@ -20,13 +20,15 @@ pub(crate) fn run(context: &Context) -> Result<Exit, Failure> {
             .call(ShowCluster)
             .await
             .map_err(|error| failed(&error))?;
-        match json {
-            true => output::json(&status)?,
-            false => show(&status)?,
+        if json {
+            output::json(&status)?;
+        } else {
+            show(&status)?;
         }
-        Ok(match is_whole(&status) {
-            true => Exit::Done,
-            false => Exit::SomeNodesFailed,
+        Ok(if is_whole(&status) {
+            Exit::Done
+        } else {
+            Exit::SomeNodesFailed
         })
     });
     match asked {
@@ -39,15 +41,15 @@ fn show(status: &ClusterStatus) -> Result<(), Failure> {
     let now = Timestamp::now();
     let summary = summary(status);
     output::write(&format!(
-        "cluster {}  {} servers  {summary}\n\n",
+        "cluster {}  {}  {summary}\n\n",
         status.settings.cluster,
-        status.members.len(),
+        output::count(status.members.len(), "server"),
     ))?;
     let mut table = Table::new(&[
         "SERVER",
         "STATE",
         "SINCE",
-        "SAID BY",
+        "REPORTED BY",
         "DATASTORE",
         "ADDRESS",
     ]);
@@ -65,13 +67,13 @@ fn show(status: &ClusterStatus) -> Result<(), Failure> {
     }
     table.print()?;
     let elected = status.leader.as_ref();
-    let elected = elected.map_or_else(|| "nobody".to_owned(), ToString::to_string);
+    let elected = elected.map_or_else(|| "no server".to_owned(), ToString::to_string);
     output::write(&format!(
-        "\nseen by {}; looked after by {elected}\n",
+        "\nseen by {}; managed by {elected}\n",
         status.sight.seen_by
     ))?;
     if let Some(waiting) = &status.sight.waiting {
-        output::write(&format!("waits: {waiting}\n"))?;
+        output::write(&format!("waiting: {waiting}\n"))?;
     }
     for hint in hints(status) {
         eprintln!("{hint}");
@@ -98,17 +100,17 @@ fn without_store(context: &Context) -> Option<Result<Exit, Failure>> {
     Some(show_sight(&sight, context.global.json))
 }
 
-fn show_sight(sight: &ClusterSight, json: bool) -> Result<Exit, Failure> {
+fn show_sight(sight: &ClusterView, json: bool) -> Result<Exit, Failure> {
     if json {
         output::json(sight)?;
         return Ok(Exit::SomeNodesFailed);
     }
     eprintln!(
-        "warning: the store does not answer; this is what {} sees of the others",
+        "warning: the store does not answer; this is the view of {}",
         sight.seen_by
     );
     let now = Timestamp::now();
-    let mut table = Table::new(&["SERVER", "STATE", "SINCE", "SAID BY"]);
+    let mut table = Table::new(&["SERVER", "STATE", "SINCE", "REPORTED BY"]);
     for seen in &sight.members {
         table.row(vec![
             seen.name.to_string(),

@@ -36,7 +36,7 @@ pub(super) fn publish(source: &SourceArgs, context: &Context) -> Result<Exit, Fa
         }
         output::write(&told("published", &published))?;
         eprintln!(
-            "\nhint: environments name it in `modules.yaml`: `{}: {}`",
+            "\nhint: to use it in an environment, add `{}: {}` to `modules.yaml`",
             published.name, published.version
         );
         Ok(Exit::Done)
@@ -109,7 +109,7 @@ pub(super) fn remove(name: &str, version: &str, context: &Context) -> Result<Exi
     context.with_client(|client| async move {
         let at = RemoveModuleVersion.at((&name.to_owned(), &version.to_owned()));
         got(client.call(at).await)?;
-        eprintln!("removed {name} {version}; catalogs that pin it keep it");
+        eprintln!("Removed {name} {version}. Catalogs that pin it can still use it.");
         Ok(Exit::Done)
     })
 }
@@ -124,8 +124,8 @@ pub(super) fn trust(file: &Path, context: &Context) -> Result<Exit, Failure> {
             output::json(&trusted)?;
             return Ok(Exit::Done);
         }
-        output::write(&format!("servers trust {}\n", trusted.fingerprint))?;
-        eprintln!("\nhint: nodes trust what lies in /etc/bunraku/module-keys on each of them");
+        output::write(&format!("servers trust the key {}\n", trusted.fingerprint))?;
+        eprintln!("\nhint: to trust it on a node, copy the key to /etc/bunraku/module-keys there");
         Ok(Exit::Done)
     })
 }

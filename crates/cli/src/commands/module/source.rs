@@ -53,7 +53,7 @@ impl SourceArgs {
         let given = |one: &Option<String>| one.clone().unwrap_or_default();
         if let Some(url) = &self.url {
             let sha256 = given(&self.sha256).parse();
-            let wrong = |_| Failure::usage("`--sha256` takes 64 hexadecimal digits");
+            let wrong = |_| Failure::usage("`--sha256` must be 64 hexadecimal digits");
             return Ok(Some(ModuleSource::Url {
                 url: url.clone(),
                 sha256: sha256.map_err(wrong)?,
@@ -75,11 +75,12 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
     let read = file.take(LARGEST_PACKAGE + 1).read_to_end(&mut bytes);
     read.map_err(cannot)?;
-    match bytes.len() as u64 > LARGEST_PACKAGE {
-        true => Err(Failure::new(format!(
-            "{} is larger than a module may be",
+    if bytes.len() as u64 > LARGEST_PACKAGE {
+        Err(Failure::new(format!(
+            "{} exceeds the maximum size of a module",
             path.display()
-        ))),
-        false => Ok(bytes),
+        )))
+    } else {
+        Ok(bytes)
     }
 }

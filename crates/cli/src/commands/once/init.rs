@@ -1,12 +1,13 @@
 //! `bunraku init`: claims a thing, does it, and says how it went.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bunraku_model::{AppName, ClaimId};
 use bunraku_wire::api::once::{
-    Attempt, AttemptOutcome, ClaimOnce, ClaimReply, DefineOnce, FinishClaim, KeepClaim,
-    OnceStanding, Work,
+    AttemptOutcome, ClaimOnce, ClaimReply, DefineOnce, FinishClaim, KeepClaim, OnceAction,
+    OnceAttempt, OnceStatus,
 };
 use bunraku_wire::endpoints::{
     ClaimOnceTask, DefineOnceTask, Endpoint, FinishOnceClaim, KeepOnceClaim, ShowOnceAttempt,
@@ -18,11 +19,15 @@ use serde_json::{Map, Value};
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use super::apply_states::StatesJob;
 use super::{code, read_object, sentence};
-use crate::bound_child::{self, Ended, Job, Log};
+use crate::bound_child::{self, Job, ProgramEnd};
 use crate::connection::failed;
 use crate::duration::HumanDuration;
 use crate::failure::Failure;
+use crate::fleet::Fleet;
+use crate::lease::keep_lease;
+use crate::task_log::TaskLog;
 
 #[derive(Args)]
 #[command(
@@ -54,7 +59,11 @@ pub(crate) struct InitArguments {
     lease: HumanDuration,
 }
 
-pub(super) async fn run(arguments: &InitArguments, client: Client) -> Result<u8, Failure> {
+pub(super) async fn run(
+    arguments: &InitArguments,
+    client: Client,
+    fleet: Arc<Fleet>,
+) -> Result<u8, Failure> {
     let app = &arguments.app;
     if let Some(file) = &arguments.file {
         let request = DefineOnce {
@@ -77,14 +86,14 @@ pub(super) async fn run(arguments: &InitArguments, client: Client) -> Result<u8,
             document,
             work,
         } => {
-            let claim = Claimed {
+            let claim = GrantedClaim {
                 client,
                 app: app.clone(),
                 token: attempt.token,
                 ttl: Duration::from_secs(request.lease_seconds),
                 asked,
             };
-            claim.carry_out(app, &attempt, document, work).await
+            claim.carry_out(document, work, fleet).await
         }
         ClaimReply::Refused { standing } => refused(arguments, &client, standing).await,
     }
@@ -104,16 +113,16 @@ async fn claim(client: &Client, app: &AppName, request: &ClaimOnce) -> Result<Cl
 async fn refused(
     arguments: &InitArguments,
     client: &Client,
-    standing: OnceStanding,
+    standing: OnceStatus,
 ) -> Result<u8, Failure> {
     let app = &arguments.app;
     eprintln!("{}", sentence(app, &standing));
     match (&standing, arguments.wait) {
-        (OnceStanding::Busy { attempt }, Some(span)) => {
+        (OnceStatus::Busy { attempt }, Some(span)) => {
             wait_for(client, app, attempt.token, span.0).await
         }
         // It came too late to wait, and the winner's result is known.
-        (OnceStanding::Done { .. }, Some(_)) => Ok(0),
+        (OnceStatus::Done { .. }, Some(_)) => Ok(0),
         _ => Ok(code(&standing)),
     }
 }
@@ -133,14 +142,14 @@ async fn wait_for(
             wait_seconds: seconds,
         };
         let at = ShowOnceAttempt.with_query((app, &token), &wait);
-        let attempt: Attempt = client.call(at).await.map_err(|error| failed(&error))?;
+        let attempt: OnceAttempt = client.call(at).await.map_err(|error| failed(&error))?;
         let told = match attempt.outcome {
             AttemptOutcome::Running if left.is_zero() => {
-                eprintln!("{app} is still being done by {}", attempt.by);
+                eprintln!("{app} is still being run by {}", attempt.by);
                 return Ok(super::BUSY);
             }
             AttemptOutcome::Running => continue,
-            AttemptOutcome::Done { .. } => (0, "was done"),
+            AttemptOutcome::Done { .. } => (0, "succeeded"),
             AttemptOutcome::Failed { exit_code, .. } => (exit_code, "failed"),
             AttemptOutcome::Abandoned => (1, "was abandoned"),
         };
@@ -150,7 +159,7 @@ async fn wait_for(
 }
 
 /// A claim that was granted.
-struct Claimed {
+struct GrantedClaim {
     client: Client,
     app: AppName,
     token: u64,
@@ -159,37 +168,58 @@ struct Claimed {
     asked: Instant,
 }
 
-impl Claimed {
+impl GrantedClaim {
     async fn carry_out(
         self,
-        app: &AppName,
-        attempt: &Attempt,
         document: Map<String, Value>,
-        work: Work,
+        work: OnceAction,
+        fleet: Arc<Fleet>,
     ) -> Result<u8, Failure> {
-        let log = Log::default();
-        let job = Job {
-            words: words(work)?,
-            environment: vec![
-                ("BUNRAKU_ONCE_APP", app.to_string()),
-                ("BUNRAKU_ONCE_TOKEN", attempt.token.to_string()),
-            ],
-            document: Some(serde_json::to_vec(&document)?),
-        };
-        let lease = KeepOnceClaim.at((&self.app, &self.token));
+        let app = &self.app;
+        let log = TaskLog::default();
+        let environment = vec![
+            ("BUNRAKU_ONCE_APP".to_owned(), app.to_string()),
+            ("BUNRAKU_ONCE_TOKEN".to_owned(), self.token.to_string()),
+        ];
+        let lease = KeepOnceClaim.at((app, &self.token));
         let (client, kept) = (self.client.clone(), log.clone());
         let renew = move || {
             let (client, lease, log) = (client.clone(), lease.clone(), kept.news());
             async move { client.call_with(lease, &KeepClaim { log }).await }
         };
-        match bound_child::run(job, &log, self.ttl, self.asked, renew).await? {
-            Ended::Exit(exit_code) => {
+        let lost = keep_lease(self.ttl, self.asked, renew);
+        let words = match work {
+            OnceAction::Command(words) => words,
+            OnceAction::Shell(text) => vec!["/bin/sh".to_owned(), "-c".to_owned(), text],
+            OnceAction::States(file) => {
+                let job = StatesJob {
+                    file,
+                    environment,
+                    fleet,
+                };
+                return self.ended(job.run(&log, lost).await?, &log).await;
+            }
+        };
+        let job = Job {
+            words,
+            environment,
+            document: Some(serde_json::to_vec(&document)?),
+        };
+        let ended = bound_child::run(job, &log, lost).await?;
+        self.ended(ended, &log).await
+    }
+
+    async fn ended(&self, ended: ProgramEnd, log: &TaskLog) -> Result<u8, Failure> {
+        match ended {
+            ProgramEnd::Exit(exit_code) => {
                 self.finish(exit_code, log.text()).await?;
                 Ok(exit_code)
             }
-            Ended::Lost(why) => Err(Failure::new(format!("{app} was given up: {why}")).hint(
-                format!("see where it stands with `bunraku once show {app}`"),
-            )),
+            ProgramEnd::Lost(why) => {
+                let app = &self.app;
+                Err(Failure::new(format!("{app} was abandoned: {why}"))
+                    .hint(format!("see its state with `bunraku once show {app}`")))
+            }
         }
     }
 
@@ -206,22 +236,11 @@ impl Claimed {
                 }
                 Err(error) => {
                     let told = format!(
-                        "the command ended with {exit_code}, and that could not be recorded"
+                        "the command exited with {exit_code}, but this could not be recorded"
                     );
                     return Err(Failure::new(told).caused_by(&error));
                 }
             }
         }
     }
-}
-
-fn words(work: Work) -> Result<Vec<String>, Failure> {
-    Ok(match work {
-        Work::Command(words) => words,
-        Work::Shell(text) => vec!["/bin/sh".to_owned(), "-c".to_owned(), text],
-        Work::States(file) => {
-            let own = std::env::current_exe()?;
-            vec![own.display().to_string(), "apply".to_owned(), file]
-        }
-    })
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use bunraku_model::{AppName, NodeName};
 use bunraku_wire::Client;
 use bunraku_wire::api::once::{
-    Attempt, AttemptOutcome, ContributeFragment, DefineOnce, OnceEvent, OnceReport, OnceStanding,
+    AttemptOutcome, ContributeFragment, DefineOnce, OnceAttempt, OnceEvent, OnceReport, OnceStatus,
     OnceSummary, ResetOnce,
 };
 use bunraku_wire::endpoints::{
@@ -87,14 +87,14 @@ pub(crate) fn run(command: OnceCommand, context: &Context) -> Result<Exit, Failu
                 let at = DefineOnceTask.at(&app);
                 let defined = client.call_with(at, &request).await;
                 defined.map_err(|error| failed(&error))?;
-                eprintln!("{app} is defined");
+                eprintln!("Defined {app}.");
                 Ok(Exit::Done)
             }
             OnceCommand::Reset { app, reason } => {
                 let at = ResetOnceTask.at(&app);
                 let reset = client.call_with(at, &ResetOnce { reason }).await;
                 reset.map_err(|error| failed(&error))?;
-                eprintln!("{app} may be done again");
+                eprintln!("Reset {app}. It can run again.");
                 Ok(Exit::Done)
             }
             OnceCommand::Fragment { .. } => Ok(Exit::Done),
@@ -120,12 +120,8 @@ async fn fragment(
         _ => client.call(RemoveOnceFragment.at((&app, &host))).await,
     };
     outcome.map_err(|error| failed(&error))?;
-    let done = if remove {
-        "has no part of"
-    } else {
-        "has its part of"
-    };
-    eprintln!("{host} {done} {app}");
+    let done = if remove { "Removed" } else { "Stored" };
+    eprintln!("{done} the fragment of {host} for {app}.");
     Ok(Exit::Done)
 }
 
@@ -134,24 +130,18 @@ async fn list(client: &Client, json: bool) -> Result<Exit, Failure> {
         .call(ListOnceTasks)
         .await
         .map_err(|error| failed(&error))?;
-    if json {
-        output::json(&all)?;
-        return Ok(Exit::Done);
-    }
-    if all.is_empty() {
-        eprintln!(
-            "nothing is defined yet\n\nhint: define something with `bunraku once define NAME -f FILE`"
-        );
+    let empty = "no once tasks yet\n\nhint: define one with `bunraku once define NAME -f FILE`";
+    if !output::has_rows(&all, json, empty)? {
         return Ok(Exit::Done);
     }
     let now = Timestamp::now();
-    let mut table = Table::new(&["NAME", "STATE", "ATTEMPTS", "PARTS", "NOTE"]);
+    let mut table = Table::new(&["NAME", "STATE", "ATTEMPTS", "FRAGMENTS", "NOTE"]);
     for summary in all {
         let (word, note) = match &summary.standing {
-            OnceStanding::Ready => ("ready", String::new()),
-            OnceStanding::Done { attempt } => ("done", line(attempt, now)),
-            OnceStanding::Busy { attempt } => ("busy", line(attempt, now)),
-            OnceStanding::NotReady { missing, .. } => {
+            OnceStatus::Ready => ("ready", String::new()),
+            OnceStatus::Done { attempt } => ("done", line(attempt, now)),
+            OnceStatus::Busy { attempt } => ("busy", line(attempt, now)),
+            OnceStatus::NotReady { missing, .. } => {
                 ("not ready", format!("needs {}", missing.join(", ")))
             }
         };
@@ -183,7 +173,7 @@ async fn show(client: &Client, app: &AppName, json: bool) -> Result<Exit, Failur
         text.push_str(&format!("\ndefined by {by}\n{definition}\n"));
     }
     for (host, part) in &report.parts {
-        text.push_str(&format!("part of {host}: {part}\n"));
+        text.push_str(&format!("fragment of {host}: {part}\n"));
     }
     if !report.history.is_empty() {
         text.push_str("\nhistory\n");
@@ -208,14 +198,14 @@ async fn show(client: &Client, app: &AppName, json: bool) -> Result<Exit, Failur
     Ok(Exit::Done)
 }
 
-fn line(attempt: &Attempt, now: Timestamp) -> String {
+fn line(attempt: &OnceAttempt, now: Timestamp) -> String {
     let by = &attempt.by;
     match &attempt.outcome {
-        AttemptOutcome::Running => format!("by {by} for {}", ago(attempt.started, now)),
+        AttemptOutcome::Running => format!("run by {by} for {}", ago(attempt.started, now)),
         AttemptOutcome::Done { ended } => format!("done by {by} {} ago", ago(*ended, now)),
         AttemptOutcome::Failed { ended, exit_code } => {
             format!(
-                "failed by {by} {} ago with exit code {exit_code}",
+                "failed on {by} {} ago with exit code {exit_code}",
                 ago(*ended, now)
             )
         }

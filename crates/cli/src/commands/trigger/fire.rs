@@ -61,7 +61,7 @@ pub(super) fn run(arguments: FireArguments, context: &Context) -> Result<Exit, F
     let json = context.global.json;
     let needs_hosts = arguments.providers.provider == Provider::Mcollective;
     if arguments.hosts.is_empty() && arguments.query.is_none() && needs_hosts {
-        return Err(Failure::usage("a trigger needs hosts").hint("give `--hosts`"));
+        return Err(Failure::usage("a trigger needs hosts").hint("pass `--hosts`"));
     }
     let request = FireTrigger {
         id: FiringId(Uuid::now_v7()),
@@ -88,7 +88,9 @@ pub(super) fn run(arguments: FireArguments, context: &Context) -> Result<Exit, F
         });
     }
     if request.query.is_some() {
-        return Err(Failure::usage("only the `bunraku` provider takes a query"));
+        return Err(Failure::usage(
+            "only the `bunraku` provider supports queries",
+        ));
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

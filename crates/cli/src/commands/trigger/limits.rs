@@ -42,6 +42,10 @@ pub(crate) struct DefineArguments {
     #[arg(long, value_delimiter = ',', value_name = "NODE,…")]
     fired_by: Vec<NodeName>,
 
+    /// How often each node may fire it per hour [default: 30]
+    #[arg(long, value_name = "COUNT")]
+    budget: Option<u64>,
+
     /// Query for the hosts, if a firing names none
     #[arg(long)]
     query: Option<String>,
@@ -55,6 +59,7 @@ pub(super) async fn define(client: &Client, arguments: DefineArguments) -> Resul
         occurrences: arguments.occurrences,
         within_seconds: seconds(arguments.within),
         fired_by: arguments.fired_by,
+        budget: arguments.budget,
         query: arguments.query,
     };
     let defined = client
@@ -70,16 +75,20 @@ pub(super) fn words(limits: &TriggerLimits) -> String {
     if !limits.fired_by.is_empty() {
         let names: Vec<&str> = limits.fired_by.iter().map(NodeName::as_str).collect();
         words.push(match names.len() {
-            0..=3 => format!("fired by {} only", names.join(", ")),
-            count => format!("fired by {count} nodes only"),
+            0..=3 => format!("only {} may fire it", names.join(", ")),
+            count => format!("only {count} nodes may fire it"),
         });
+    }
+    if let Some(budget) = limits.budget {
+        words.push(format!("{budget} times per hour and node"));
     }
     if let Some(query) = &limits.query {
         words.push(format!("for {query}"));
     }
-    match words.is_empty() {
-        true => "none".to_owned(),
-        false => words.join(", "),
+    if words.is_empty() {
+        "none".to_owned()
+    } else {
+        words.join(", ")
     }
 }
 
@@ -90,13 +99,16 @@ pub(crate) fn holding_words(limits: &TriggerLimits) -> Vec<String> {
         words.push(format!("after {seconds} s of quiet"));
     }
     if let Some(seconds) = limits.interval_seconds {
-        words.push(format!("once in {seconds} s"));
+        words.push(format!("at most once in {seconds} s"));
     }
     if let Some(count) = limits.occurrences {
         let within = limits
             .within_seconds
             .map(|seconds| format!(" within {seconds} s"));
-        words.push(format!("after {count} times{}", within.unwrap_or_default()));
+        words.push(format!(
+            "after {count} occurrences{}",
+            within.unwrap_or_default()
+        ));
     }
     words
 }

@@ -9,16 +9,16 @@ use std::path::{Path, PathBuf};
 use async_trait::async_trait;
 use serde::Serialize;
 use serde_json::Value;
-use tokio::sync::Semaphore;
 
 use super::settings::ExternalSettings;
 use super::worker_pool::{WorkerLimits, WorkerPool};
 use super::{Compilation, CompileRequest, Compiler};
 use crate::compile_failure::CompileFailure;
+use crate::compiles::slots::EnvironmentSlots;
 
 /// One request line to the program.
 #[derive(Serialize)]
-struct Question<'a> {
+struct WorkerRequest<'a> {
     protocol: u32,
     /// The answer has the same id.
     id: u64,
@@ -53,7 +53,7 @@ impl ExternalCompiler {
     }
 
     fn question(&self, request: &CompileRequest, id: u64) -> String {
-        let question = Question {
+        let question = WorkerRequest {
             protocol: 1,
             id,
             node: request.node.as_str(),
@@ -76,9 +76,11 @@ impl Compiler for ExternalCompiler {
     async fn compile(
         &self,
         request: &CompileRequest,
-        slots: &Semaphore,
+        slots: &EnvironmentSlots<'_>,
     ) -> Result<Compilation, CompileFailure> {
         let question = |id| self.question(request, id);
-        self.pool.compile(slots, question).await
+        self.pool
+            .compile(slots, request.questions.as_ref(), question)
+            .await
     }
 }

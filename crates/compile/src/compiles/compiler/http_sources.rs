@@ -28,11 +28,11 @@ pub(super) enum HttpSourcePolicy {
 /// Fetches each address once.
 pub(super) struct HttpFetcher {
     hosts: Vec<String>,
-    fetched: Mutex<Fetched>,
+    fetched: Mutex<FetchedFile>,
 }
 
 #[derive(Default)]
-struct Fetched {
+struct FetchedFile {
     directory: Option<TempDir>,
     files: HashMap<String, PathBuf>,
 }
@@ -64,14 +64,13 @@ impl HttpFetcher {
     }
 
     fn check_host(&self, address: &str) -> Result<(), String> {
-        let host = host(address).ok_or_else(|| format!("{address} is not an address"))?;
+        let host = host(address).ok_or_else(|| format!("{address} is not a valid address"))?;
         let name = host.split(':').next().unwrap_or(host);
         if self.hosts.iter().any(|one| one == host || one == name) {
             return Ok(());
         }
         Err(format!(
-            "the server does not fetch from {host}: its operator can add it to `http_hosts` under \
-             [server.compile.puppet]"
+            "the server may not fetch from {host}: add it to `http_hosts` under [server.compile.puppet]"
         ))
     }
 }
@@ -93,14 +92,14 @@ fn download(address: &str, to: &Path) -> Result<(), String> {
         .arg("--")
         .arg(address)
         .output_blocking(OutputLimits::within(TIME_LIMIT))
-        .map_err(|error| format!("{address} cannot be fetched: the program curl {error}"))?;
+        .map_err(|error| format!("cannot fetch {address}: curl {error}"))?;
     let code = output.stdout_text();
     match (output.status.success(), code.trim()) {
         (true, "200") => Ok(()),
-        (true, code) => Err(format!("{address} cannot be fetched: HTTP status {code}")),
+        (true, code) => Err(format!("cannot fetch {address}: HTTP status {code}")),
         (false, _) => {
             let words = output.stderr_text();
-            Err(format!("{address} cannot be fetched: {}", words.trim()))
+            Err(format!("cannot fetch {address}: {}", words.trim()))
         }
     }
 }

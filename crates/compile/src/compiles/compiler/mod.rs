@@ -11,6 +11,7 @@ mod puppet;
 mod registry;
 mod settings;
 mod sources;
+mod state_exports;
 mod states;
 mod static_files;
 mod worker_pool;
@@ -19,11 +20,12 @@ mod worker_process;
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use bunraku_model::{Catalog, CodeId, EnvironmentName, FactSet, FactSetId, NodeName};
+use bunraku_model::{Catalog, CodeId, EnvironmentName, FactSet, FactSetId, NodeName, OrderingMode};
 use bunraku_wire::api::CompileNote;
-use tokio::sync::Semaphore;
 
 use super::lock_readers::LockReader;
+use super::slots::EnvironmentSlots;
+use crate::code_questions::CodeSession;
 use crate::compile_failure::CompileFailure;
 
 pub use puppet::PuppetOptions;
@@ -43,6 +45,10 @@ pub struct CompileRequest {
     pub extensions: BTreeMap<String, String>,
     /// Looks up the holders of a lock.
     pub locks: Option<LockReader>,
+    /// Answers questions about other nodes.
+    pub questions: Option<CodeSession>,
+    /// The environment's ordering mode.
+    pub ordering: Option<OrderingMode>,
 }
 
 /// A catalog, and the messages that the compiler logged.
@@ -50,6 +56,8 @@ pub struct CompileRequest {
 pub struct Compilation {
     pub catalog: Catalog,
     pub notes: Vec<CompileNote>,
+    /// The version that the code gives itself, such as Puppet's `config_version`.
+    pub version: Option<String>,
 }
 
 impl From<Catalog> for Compilation {
@@ -57,6 +65,7 @@ impl From<Catalog> for Compilation {
         Self {
             catalog,
             notes: Vec::new(),
+            version: None,
         }
     }
 }
@@ -73,7 +82,7 @@ pub trait Compiler: Send + Sync {
     async fn compile(
         &self,
         request: &CompileRequest,
-        slots: &Semaphore,
+        slots: &EnvironmentSlots<'_>,
     ) -> Result<Compilation, CompileFailure>;
 
     /// Compiles a catalog from the same inputs with the language's own tools,
@@ -81,12 +90,8 @@ pub trait Compiler: Send + Sync {
     async fn compile_plainly(
         &self,
         _request: &CompileRequest,
-        _slots: &Semaphore,
+        _slots: &EnvironmentSlots<'_>,
     ) -> Option<Result<Catalog, CompileFailure>> {
         None
     }
-}
-
-async fn slot(slots: &Semaphore) -> Result<tokio::sync::SemaphorePermit<'_>, CompileFailure> {
-    slots.acquire().await.map_err(CompileFailure::temporary)
 }

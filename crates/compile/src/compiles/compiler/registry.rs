@@ -10,7 +10,9 @@ use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
 use super::external::ExternalCompiler;
-use super::puppet::{PuppetCompiler, PuppetOptions, PuppetSettings};
+use super::puppet::{
+    ModulePlugins, PuppetCompiler, PuppetOptions, PuppetSettings, module_directories,
+};
 use super::settings::{self, Settings};
 use super::sources::Sources;
 use super::states::StatesCompiler;
@@ -26,16 +28,18 @@ const IDLE: Duration = Duration::from_secs(15 * 60);
 const MOST_PER_ENVIRONMENT: usize = 4;
 
 /// A compiler with the files of its commit.
-pub(crate) struct Ready {
+pub(crate) struct ReadyCompiler {
     pub compiler: Box<dyn Compiler>,
     pub sources: Sources,
     pub modules: PinnedModules,
+    /// The plugins of Puppet modules, for nodes.
+    pub plugins: ModulePlugins,
 }
 
 type Key = (EnvironmentName, CodeId);
 
-struct Slot {
-    ready: Arc<OnceCell<Arc<Ready>>>,
+struct CompilerSlot {
+    ready: Arc<OnceCell<Arc<ReadyCompiler>>>,
     used: Instant,
 }
 
@@ -47,18 +51,19 @@ pub(crate) struct Compilers {
     functions: Arc<dyn StateFunctions>,
     puppet: Arc<PuppetOptions>,
     longest_answer: u64,
-    slots: Arc<Mutex<HashMap<Key, Slot>>>,
+    slots: Arc<Mutex<HashMap<Key, CompilerSlot>>>,
     /// The only compiler, if there is just one.
-    one: Option<Arc<Ready>>,
+    one: Option<Arc<ReadyCompiler>>,
 }
 
 impl Compilers {
     /// Creates a registry with one compiler and no code on disk, for simulations.
     pub(crate) fn one(code: Code, modules: Modules, compiler: Box<dyn Compiler>) -> Self {
-        let ready = Ready {
+        let ready = ReadyCompiler {
             compiler,
             sources: Sources::new(std::path::Path::new("/nonexistent"), None, &[]),
             modules: PinnedModules::default(),
+            plugins: ModulePlugins::default(),
         };
         Self {
             one: Some(Arc::new(ready)),
@@ -90,12 +95,16 @@ impl Compilers {
         }
     }
 
+    pub(crate) fn code(&self) -> &Code {
+        &self.code
+    }
+
     /// Returns the compiler of a commit. It is created once, on first use.
     pub(crate) async fn get(
         &self,
         environment: &EnvironmentName,
         code_id: &CodeId,
-    ) -> Result<Arc<Ready>, CompileFailure> {
+    ) -> Result<Arc<ReadyCompiler>, CompileFailure> {
         if let Some(one) = &self.one {
             return Ok(Arc::clone(one));
         }
@@ -109,10 +118,10 @@ impl Compilers {
         made.cloned()
     }
 
-    fn slot(&self, key: &Key) -> Arc<OnceCell<Arc<Ready>>> {
+    fn slot(&self, key: &Key) -> Arc<OnceCell<Arc<ReadyCompiler>>> {
         let mut slots = self.slots();
         let now = Instant::now();
-        let slot = slots.entry(key.clone()).or_insert_with(|| Slot {
+        let slot = slots.entry(key.clone()).or_insert_with(|| CompilerSlot {
             ready: Arc::default(),
             used: now,
         });
@@ -132,16 +141,17 @@ impl Compilers {
         cell
     }
 
-    async fn make(&self, key: &Key) -> Result<Arc<Ready>, CompileFailure> {
+    async fn make(&self, key: &Key) -> Result<Arc<ReadyCompiler>, CompileFailure> {
         let tree = match self.code.tree(&key.0, &key.1).await {
             Ok(tree) => tree,
             Err(error) if error.is_lasting() => return Err(code_failure(&error)),
             Err(error) => return Err(CompileFailure::temporary(error)),
         };
         let (modules, verified) = self.modules.named_in(&tree).await?;
-        let functions = match verified.is_empty() {
-            true => Arc::clone(&self.functions),
-            false => (self.functions.with_modules(&verified)).map_err(CompileFailure::said)?,
+        let functions = if verified.is_empty() {
+            Arc::clone(&self.functions)
+        } else {
+            (self.functions.with_modules(&verified)).map_err(CompileFailure::said)?
         };
         let builder = Builder {
             environment: key.0.clone(),
@@ -154,7 +164,7 @@ impl Compilers {
         made.map_err(CompileFailure::temporary)?.map(Arc::new)
     }
 
-    fn slots(&self) -> std::sync::MutexGuard<'_, HashMap<Key, Slot>> {
+    fn slots(&self) -> std::sync::MutexGuard<'_, HashMap<Key, CompilerSlot>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -178,8 +188,9 @@ struct Builder {
 
 impl Builder {
     /// Builds the compiler. Blocks.
-    fn build(self, tree: &Path, modules: PinnedModules) -> Result<Ready, CompileFailure> {
+    fn build(self, tree: &Path, modules: PinnedModules) -> Result<ReadyCompiler, CompileFailure> {
         let settings = settings::read(tree).map_err(CompileFailure::problem)?;
+        let mut plugins = ModulePlugins::default();
         let (compiler, sources): (Box<dyn Compiler>, Sources) = match settings {
             Settings::Static { site } => {
                 let made = StaticCompiler::new(tree, &site).map_err(CompileFailure::problem)?;
@@ -194,12 +205,16 @@ impl Builder {
                 let made = ExternalCompiler::new(tree, settings, self.longest_answer);
                 (Box::new(made), sources)
             }
-            Settings::Puppet(settings) => self.puppet(tree, settings)?,
+            Settings::Puppet(settings) => {
+                plugins = ModulePlugins::new(module_directories(tree, &self.puppet.base_modules));
+                self.puppet(tree, settings)?
+            }
         };
-        Ok(Ready {
+        Ok(ReadyCompiler {
             compiler,
             sources,
             modules,
+            plugins,
         })
     }
 

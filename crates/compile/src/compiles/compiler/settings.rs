@@ -67,9 +67,9 @@ fn detect(root: &Path) -> Result<Settings, CompileProblem> {
         return Ok(Settings::Puppet(PuppetSettings::default()));
     }
     Err(CompileProblem {
-        message: "nothing says how this code is compiled".to_owned(),
+        message: "no compiler is configured for this code".to_owned(),
         hint: Some(format!(
-            "write `compiler: static|states|puppet|external` into `{FILE}`, or have a `top.sls`, a `site.yaml`, an `environment.conf` or `manifests`"
+            "write `compiler: static|states|puppet|external` to `{FILE}`, or add a `top.sls`, a `site.yaml`, an `environment.conf` or `manifests`"
         )),
         ..CompileProblem::default()
     })
@@ -81,14 +81,14 @@ pub(super) fn parse(text: &str) -> Result<Settings, CompileProblem> {
     let compiler = members.text("compiler")?;
     let settings = match compiler.as_deref() {
         Some("static") => {
-            members.only(&["compiler", "site"])?;
+            members.only(&["compiler", "site", "repositories"])?;
             let site = members.path("site")?;
             Settings::Static {
                 site: site.unwrap_or_else(|| "site.yaml".to_owned()),
             }
         }
         Some("states") => {
-            members.only(&["compiler", "root", "pillar"])?;
+            members.only(&["compiler", "root", "pillar", "repositories"])?;
             let root = members.path("root")?;
             Settings::States {
                 root: root.unwrap_or_else(|| ".".to_owned()),
@@ -98,9 +98,8 @@ pub(super) fn parse(text: &str) -> Result<Settings, CompileProblem> {
         Some("puppet") => Settings::Puppet(PuppetSettings::read(&members)?),
         Some("external") => Settings::External(external(&members)?),
         Some(other) => {
-            let message = format!(
-                "`{other}` is not a compiler: there are static, states, puppet and external"
-            );
+            let message =
+                format!("`{other}` is not a compiler; use static, states, puppet or external");
             return Err(at(members.get("compiler").unwrap_or(&document), message));
         }
         None => return Err(at(&document, "`compiler` is missing".to_owned())),
@@ -117,6 +116,7 @@ fn external(members: &Members<'_>) -> Result<ExternalSettings, CompileProblem> {
         "memory_limit",
         "workers",
         "modules",
+        "repositories",
     ])?;
     let command = members.texts("command")?;
     if command.is_empty() {
@@ -182,7 +182,7 @@ impl<'a> Members<'a> {
         for (key, _) in self.pairs {
             if !known.contains(&key.key_text().as_str()) {
                 let message = format!(
-                    "`{}` is unknown here; known are {}",
+                    "`{}` is unknown here; use one of {}",
                     key.key_text(),
                     known.join(", ")
                 );
@@ -199,7 +199,7 @@ impl<'a> Members<'a> {
                 Some(text) => Ok(Some(text.to_owned())),
                 None => Err(at(
                     node,
-                    format!("`{name}` must be text, not {}", node.kind()),
+                    format!("`{name}` must be a string, not {}", node.kind()),
                 )),
             },
         }
@@ -227,7 +227,7 @@ impl<'a> Members<'a> {
         if let Some(text) = node.as_text() {
             return Ok(vec![text.to_owned()]);
         }
-        let wrong = |node: &Node| at(node, format!("`{name}` must be a list of texts"));
+        let wrong = |node: &Node| at(node, format!("`{name}` must be a list of strings"));
         let items = node.as_list().ok_or_else(|| wrong(node))?;
         items
             .iter()
@@ -306,14 +306,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_place() {
+    fn problems_are_reported_with_their_location() {
         assert_eq!(
             refused("compiler: magic\n"),
-            "1:11 `magic` is not a compiler: there are static, states, puppet and external"
+            "1:11 `magic` is not a compiler; use static, states, puppet or external"
         );
         assert_eq!(
             refused("compiler: static\nsiet: x\n"),
-            "2:1 `siet` is unknown here; known are compiler, site"
+            "2:1 `siet` is unknown here; use one of compiler, site, repositories"
         );
         assert_eq!(
             refused("compiler: static\nsite: ../../etc/passwd\n"),

@@ -72,7 +72,7 @@ impl Sources {
         &self,
         catalog: &mut Catalog,
     ) -> Result<Vec<CatalogFile>, Vec<CompileProblem>> {
-        let mut found = Found::default();
+        let mut found = FoundFile::default();
         let mut problems = Vec::new();
         for resource in &catalog.resources {
             for (name, value) in &resource.parameters {
@@ -99,7 +99,7 @@ impl Sources {
 
     /// Resolves a parameter. One address in `source` must exist. Any other
     /// value that looks like an address may be plain text.
-    fn parameter(&self, name: &str, value: &Value, found: &mut Found) -> Result<(), String> {
+    fn parameter(&self, name: &str, value: &Value, found: &mut FoundFile) -> Result<(), String> {
         let addresses = strings(value);
         let mut missing = Vec::new();
         let mut others = 0;
@@ -133,7 +133,7 @@ impl Sources {
         &self,
         resource: &Resource,
         value: &Value,
-        found: &mut Found,
+        found: &mut FoundFile,
     ) -> Result<(), String> {
         let text = |name: &str| resource.parameters.get(name).and_then(Value::as_str);
         if text("ensure") == Some("absent") {
@@ -148,12 +148,11 @@ impl Sources {
         self.parameter("source", value, found)
     }
 
-    fn web_file(&self, address: &str, found: &mut Found) -> Result<(), String> {
+    fn web_file(&self, address: &str, found: &mut FoundFile) -> Result<(), String> {
         match &self.http {
             HttpSourcePolicy::Ignore => Ok(()),
             HttpSourcePolicy::Refuse => Err(format!(
-                "{address} is on the web and may change: give the file a `checksum_value`, or set \
-                 `http_sources: pin`"
+                "the content at {address} may change: set `checksum_value` on the file, or set `http_sources: pin`"
             )),
             HttpSourcePolicy::Pin(fetcher) => {
                 let file = fetcher.fetch(address)?;
@@ -219,7 +218,7 @@ impl Sources {
         &self,
         address: &str,
         directories: &[PathBuf],
-        found: &mut Found,
+        found: &mut FoundFile,
     ) -> Result<(), String> {
         let mut merged = BTreeMap::new();
         for directory in directories {
@@ -236,7 +235,7 @@ impl Sources {
         Ok(())
     }
 
-    fn take(&self, address: &str, path: &Path, found: &mut Found) -> Result<(), String> {
+    fn take(&self, address: &str, path: &Path, found: &mut FoundFile) -> Result<(), String> {
         if found.sources.contains_key(address) {
             return Ok(());
         }
@@ -257,9 +256,9 @@ impl Sources {
         below: &str,
         depth: usize,
         entries: &mut Vec<SourceEntry>,
-        found: &mut Found,
+        found: &mut FoundFile,
     ) -> Result<(), String> {
-        let unreadable = |error| format!("{} cannot be read: {error}", self.shown(directory));
+        let unreadable = |error| format!("cannot read {}: {error}", self.shown(directory));
         let listed = std::fs::read_dir(directory).map_err(unreadable)?;
         let mut names = Vec::new();
         for entry in listed {
@@ -271,7 +270,7 @@ impl Sources {
         for name in names {
             if entries.len() >= MOST_ENTRIES || depth >= DEEPEST {
                 return Err(format!(
-                    "{} has more than {MOST_ENTRIES} entries, or links in a circle",
+                    "{} has more than {MOST_ENTRIES} entries, or a loop of links",
                     self.shown(directory)
                 ));
             }
@@ -280,9 +279,10 @@ impl Sources {
                 "" => name,
                 _ => format!("{below}/{name}"),
             };
-            let file = match path.is_dir() {
-                true => None,
-                false => Some(self.file(&path, found)?),
+            let file = if path.is_dir() {
+                None
+            } else {
+                Some(self.file(&path, found)?)
             };
             entries.push(SourceEntry {
                 path: below.clone(),
@@ -295,13 +295,13 @@ impl Sources {
         Ok(())
     }
 
-    fn file(&self, path: &Path, found: &mut Found) -> Result<SourceFile, String> {
+    fn file(&self, path: &Path, found: &mut FoundFile) -> Result<SourceFile, String> {
         let known = self.hashed().get(path).copied();
         let file = match known {
             Some(file) => file,
             None => {
                 let file = hash(path)
-                    .map_err(|error| format!("{} cannot be read: {error}", self.shown(path)))?;
+                    .map_err(|error| format!("cannot read {}: {error}", self.shown(path)))?;
                 self.hashed().insert(path.to_owned(), file);
                 file
             }
@@ -341,7 +341,7 @@ fn is_file(resource: &Resource) -> bool {
 }
 
 #[derive(Default)]
-struct Found {
+struct FoundFile {
     sources: BTreeMap<String, CatalogSource>,
     files: BTreeMap<ContentId, PathBuf>,
 }

@@ -13,32 +13,32 @@ use bunraku_model::{Catalog, FactSet, Glob, NodeName};
 use bunraku_states::{Node, read_document};
 use bunraku_wire::api::CompileProblem;
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
 
-use super::{Compilation, CompileRequest, Compiler, slot};
+use super::{Compilation, CompileRequest, Compiler};
 use crate::code::is_below;
 use crate::compile_failure::CompileFailure;
+use crate::compiles::slots::EnvironmentSlots;
 use bunraku_control::code_problems::{problem_at as at, problem_of_states};
 
 /// The compiler for a static site.
 pub(crate) struct StaticCompiler {
     tree: PathBuf,
-    groups: std::sync::Arc<Vec<Group>>,
+    groups: std::sync::Arc<Vec<NodeGroup>>,
     site: String,
 }
 
 #[derive(Clone, Debug)]
-struct Group {
+struct NodeGroup {
     nodes: Vec<String>,
     /// Each fact with its accepted values.
     facts: Vec<(String, Vec<String>)>,
-    resources: Vec<Named>,
-    catalog: Option<Named>,
+    resources: Vec<NamedFile>,
+    catalog: Option<NamedFile>,
 }
 
 /// A file that the site names, with the place of the reference.
 #[derive(Clone, Debug)]
-struct Named {
+struct NamedFile {
     path: String,
     line: usize,
     column: usize,
@@ -55,7 +55,7 @@ impl StaticCompiler {
         };
         let groups = groups
             .iter()
-            .map(|(_, group)| Group::read(site, group))
+            .map(|(_, group)| NodeGroup::read(site, group))
             .collect::<Result<_, _>>()?;
         Ok(Self {
             tree: tree.to_owned(),
@@ -74,9 +74,9 @@ impl Compiler for StaticCompiler {
     async fn compile(
         &self,
         request: &CompileRequest,
-        slots: &Semaphore,
+        slots: &EnvironmentSlots<'_>,
     ) -> Result<Compilation, CompileFailure> {
-        let _slot = slot(slots).await?;
+        let _slot = slots.take().await?;
         let (tree, site) = (self.tree.clone(), self.site.clone());
         let groups = std::sync::Arc::clone(&self.groups);
         let (node, facts) = (request.node.clone(), request.facts.clone());
@@ -92,7 +92,7 @@ impl Compiler for StaticCompiler {
     }
 }
 
-impl Group {
+impl NodeGroup {
     fn read(site: &str, node: &Node) -> Result<Self, CompileProblem> {
         let Some(members) = node.as_map() else {
             let message = format!("a group must be a map, not {}", node.kind());
@@ -101,7 +101,7 @@ impl Group {
         for (key, _) in members {
             if !["nodes", "facts", "resources", "catalog"].contains(&key.key_text().as_str()) {
                 let message = format!(
-                    "`{}` is unknown in a group; known are nodes, facts, resources, catalog",
+                    "`{}` is unknown in a group; use nodes, facts, resources or catalog",
                     key.key_text()
                 );
                 return Err(at(site, key, message));
@@ -157,9 +157,9 @@ fn assemble<'a>(
     tree: &Path,
     site: &str,
     node: &NodeName,
-    groups: impl Iterator<Item = &'a Group>,
+    groups: impl Iterator<Item = &'a NodeGroup>,
 ) -> Result<Catalog, CompileProblem> {
-    let groups: Vec<&Group> = groups.collect();
+    let groups: Vec<&NodeGroup> = groups.collect();
     if groups.is_empty() {
         return Err(CompileProblem {
             message: format!("no group in `{site}` matches `{node}`"),
@@ -175,7 +175,8 @@ fn assemble<'a>(
         None => Catalog::default(),
     };
     if let Some(second) = catalogs.next() {
-        let message = format!("a second catalog for `{node}`: one group at most may give one");
+        let message =
+            format!("a second catalog for `{node}`: only one group may provide a catalog");
         return Err(placed(site, second, message));
     }
     catalog.name = node.to_string();
@@ -266,7 +267,7 @@ fn read_list(tree: &Path, path: &str) -> Result<Vec<Resource>, CompileProblem> {
 fn read(tree: &Path, path: &str) -> Result<Node, CompileProblem> {
     let bytes = read_bytes(tree, path)?;
     let text = String::from_utf8(bytes).map_err(|_| CompileProblem {
-        message: "it is not text in UTF-8".to_owned(),
+        message: "not valid UTF-8".to_owned(),
         file: Some(path.to_owned()),
         ..CompileProblem::default()
     })?;
@@ -286,19 +287,19 @@ fn read_bytes(tree: &Path, path: &str) -> Result<Vec<u8>, CompileProblem> {
     }
     std::fs::read(tree.join(path)).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => refused(format!("`{path}` is not in the environment")),
-        _ => refused(format!("`{path}` cannot be read: {error}")),
+        _ => refused(format!("cannot read `{path}`: {error}")),
     })
 }
 
 /// Reports a missing file at the line that names it.
-fn named_at(site: &str, named: &Named, problem: CompileProblem) -> CompileProblem {
+fn named_at(site: &str, named: &NamedFile, problem: CompileProblem) -> CompileProblem {
     match problem.line {
         Some(_) => problem,
         None => placed(site, named, problem.message),
     }
 }
 
-fn placed(site: &str, named: &Named, message: String) -> CompileProblem {
+fn placed(site: &str, named: &NamedFile, message: String) -> CompileProblem {
     CompileProblem {
         message,
         file: Some(site.to_owned()),
@@ -318,7 +319,7 @@ fn items<'a>(site: &str, node: &'a Node) -> Result<&'a [Node], CompileProblem> {
     match (node.as_list(), node.as_map()) {
         (Some(items), _) => Ok(items),
         (None, None) => Ok(std::slice::from_ref(node)),
-        (None, Some(_)) => Err(at(site, node, "this must be a value or a list".to_owned())),
+        (None, Some(_)) => Err(at(site, node, "must be a value or a list".to_owned())),
     }
 }
 
@@ -327,16 +328,16 @@ fn values(site: &str, node: &Node) -> Result<Vec<String>, CompileProblem> {
     Ok(all.map(|item| text_of(&item.to_json())).collect())
 }
 
-fn named(site: &str, node: &Node) -> Result<Vec<Named>, CompileProblem> {
+fn named(site: &str, node: &Node) -> Result<Vec<NamedFile>, CompileProblem> {
     items(site, node)?
         .iter()
         .map(|item| match item.as_text() {
-            Some(path) => Ok(Named {
+            Some(path) => Ok(NamedFile {
                 path: path.to_owned(),
                 line: item.line,
                 column: item.column,
             }),
-            None => Err(at(site, item, "this must be the path of a file".to_owned())),
+            None => Err(at(site, item, "must be the path of a file".to_owned())),
         })
         .collect()
 }
@@ -351,6 +352,7 @@ fn text_of(value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compiles::slots::CompileSlots;
     use bunraku_model::{CodeId, FactSetId, default_environment};
 
     async fn compile(files: &[(&str, &str)], node: &str, facts: Value) -> Result<Catalog, String> {
@@ -378,8 +380,12 @@ mod tests {
             facts,
             extensions: std::collections::BTreeMap::new(),
             locks: None,
+            questions: None,
+            ordering: None,
         };
-        match compiler.compile(&request, &Semaphore::new(1)).await {
+        let slots = CompileSlots::new(1);
+        let slots = slots.of(&request.environment);
+        match compiler.compile(&request, &slots).await {
             Ok(done) => Ok(done.catalog),
             Err(CompileFailure::Problems(problems)) => {
                 Err(shown(problems.into_iter().next().expect("one")))
@@ -442,7 +448,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_wrong_is_said_with_file_and_line() {
+    async fn problems_are_reported_with_file_and_line() {
         let check = async |files: &[(&str, &str)], node: &str, expected: &str| {
             let error = compile(files, node, json!({})).await.expect_err("wrong");
             assert_eq!(error, expected);
@@ -488,7 +494,7 @@ mod tests {
         check(
             &[("site.yaml", "groups:\n  a: {node: x}\n")],
             "x",
-            "site.yaml:2 `node` is unknown in a group; known are nodes, facts, resources, catalog",
+            "site.yaml:2 `node` is unknown in a group; use nodes, facts, resources or catalog",
         )
         .await;
         let broken = "{\"name\": \"db-1\",\n\"resources\": [}";

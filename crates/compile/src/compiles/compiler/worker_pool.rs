@@ -17,16 +17,18 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
+use super::Compilation;
 use super::worker_process::WorkerProcess;
-use super::{Compilation, slot};
+use crate::code_questions::CodeSession;
 use crate::compile_failure::CompileFailure;
+use crate::compiles::slots::EnvironmentSlots;
 
 /// Number of characters shown of an invalid answer.
 const SHOWN: usize = 200;
 
 /// One answer line from a worker.
 #[derive(Deserialize)]
-struct Answer {
+struct WorkerReply {
     id: Option<u64>,
     catalog: Option<Value>,
     error: Option<Complaint>,
@@ -92,21 +94,22 @@ impl WorkerPool {
     }
 
     /// Sends one request to a worker and reads its answer. `question` receives
-    /// the request's id.
+    /// the request's id. The worker may ask about other nodes in between.
     pub(crate) async fn compile(
         &self,
-        slots: &Semaphore,
+        slots: &EnvironmentSlots<'_>,
+        session: Option<&CodeSession>,
         question: impl FnOnce(u64) -> String,
     ) -> Result<Compilation, CompileFailure> {
         // Wait for a worker first, then for a slot: waiting for this program
         // takes no slot from others.
         let _place = self.places.acquire().await;
-        let _slot = slot(slots).await?;
+        let _slot = slots.take().await?;
         let mut worker = self.worker()?;
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let line = question(id);
         let (limit, longest) = (self.limits.time_limit, self.limits.longest_answer);
-        let outcome = match worker.exchange(&line, limit, longest).await {
+        let outcome = match worker.exchange(&line, limit, longest, session).await {
             Ok(answer) => self.read(&answer, id),
             Err(error) => Err((false, CompileFailure::said(error.to_string()))),
         };
@@ -161,10 +164,10 @@ impl WorkerPool {
             let message = format!("the compiler's answer {why}: it begins with `{begins}`");
             (false, CompileFailure::said(message))
         };
-        let answered: Answer = serde_json::from_slice(answer)
+        let answered: WorkerReply = serde_json::from_slice(answer)
             .map_err(|error| nonsense(format!("is not a JSON answer ({error})")))?;
         if answered.id != Some(id) {
-            return Err(nonsense(format!("is not the one to request {id}")));
+            return Err(nonsense(format!("does not belong to request {id}")));
         }
         let complaints = answered
             .errors
@@ -184,13 +187,17 @@ impl WorkerPool {
 
     /// Makes places relative to the environment's root.
     fn placed(&self, mut catalog: Catalog, mut notes: Vec<CompileNote>) -> Compilation {
-        for resource in &mut catalog.resources {
+        for resource in catalog.resources.iter_mut().chain(&mut catalog.exports) {
             resource.file = resource.file.take().map(|file| self.below(&file));
         }
         for note in &mut notes {
             note.file = note.file.take().map(|file| self.below(&file));
         }
-        Compilation { catalog, notes }
+        Compilation {
+            catalog,
+            notes,
+            version: None,
+        }
     }
 
     fn problem(&self, complaint: Complaint) -> CompileProblem {
@@ -231,7 +238,7 @@ fn with_words(failure: CompileFailure, words: &str) -> CompileFailure {
     match failure {
         CompileFailure::Problems(mut problems) if !words.is_empty() => {
             if let Some(first) = problems.first_mut() {
-                first.message = format!("{}; it said: {words}", first.message);
+                first.message = format!("{}; its output: {words}", first.message);
             }
             CompileFailure::Problems(problems)
         }

@@ -1,4 +1,7 @@
 //! One warm worker process: a line in, a line out.
+//!
+//! Instead of an answer, a worker may write a question about other nodes. Then
+//! it gets one line with the answer, and may ask again.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -9,6 +12,8 @@ use bunraku_process::{Child, Program, Tail, describe};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{ChildStdin, ChildStdout};
 
+use crate::code_questions::{AskError, CodeQuestion, CodeSession};
+
 /// Maximum number of bytes kept of its messages; the end is kept.
 const MOST_WORDS: usize = 8 << 10;
 /// Time limit for reading its last messages after it has ended.
@@ -16,10 +21,38 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// Time for an unneeded process to exit before it is killed.
 const FAREWELL: Duration = Duration::from_secs(2);
 
+/// A line with a question.
+#[derive(serde::Deserialize)]
+struct QuestionLine {
+    ask: serde_json::Value,
+}
+
+/// Returns the question in a line, if there is one.
+fn question(line: &[u8]) -> Option<serde_json::Value> {
+    if !line.starts_with(br#"{"ask":"#) {
+        return None;
+    }
+    let line: QuestionLine = serde_json::from_slice(line).ok()?;
+    Some(line.ask)
+}
+
+async fn reply(question: serde_json::Value, session: Option<&CodeSession>) -> String {
+    let answer = match (serde_json::from_value::<CodeQuestion>(question), session) {
+        (Err(error), _) => Err(AskError::Refused(format!("invalid query request: {error}"))),
+        (Ok(_), None) => Err(AskError::Refused("there is no index to query".to_owned())),
+        (Ok(question), Some(session)) => session.ask(question).await,
+    };
+    let reply = match answer {
+        Ok(answer) => serde_json::json!({ "answer": answer }),
+        Err(error) => serde_json::json!({ "error": error.to_string() }),
+    };
+    reply.to_string()
+}
+
 /// Errors in one exchange. The worker is not used again.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WorkerError {
-    #[error("the compiler `{program}` cannot be started: {source}")]
+    #[error("cannot start the compiler `{program}`: {source}")]
     Start {
         program: String,
         source: std::io::Error,
@@ -28,7 +61,7 @@ pub(crate) enum WorkerError {
     TimeOut(Duration),
     #[error("the compiler ended ({0}) without an answer")]
     Ended(String),
-    #[error("the compiler's answer is longer than {0} bytes")]
+    #[error("the compiler's answer exceeds {0} bytes")]
     TooLong(u64),
     #[error("the compiler closed its output without an answer")]
     Closed,
@@ -49,9 +82,10 @@ impl WorkerProcess {
     pub(crate) fn start(tree: &Path, command: &[String]) -> Result<Self, WorkerError> {
         let (program, arguments) = command.split_first().expect("checked when it was read");
         // `./compile` is a file of the commit; `compile` is searched for in PATH.
-        let path = match program.contains('/') {
-            true => tree.join(program),
-            false => program.into(),
+        let path = if program.contains('/') {
+            tree.join(program)
+        } else {
+            program.into()
         };
         let mut process = Program::new(path)
             .args(arguments)
@@ -100,9 +134,11 @@ impl WorkerProcess {
         line: &str,
         time_limit: Duration,
         longest: u64,
+        session: Option<&CodeSession>,
     ) -> Result<Vec<u8>, WorkerError> {
         self.take_words();
-        let outcome = tokio::time::timeout(time_limit, self.ask(line, longest)).await;
+        let talk = self.talk(line, longest, session);
+        let outcome = tokio::time::timeout(time_limit, talk).await;
         match outcome {
             Ok(Ok(answer)) => {
                 self.answered += 1;
@@ -123,6 +159,21 @@ impl WorkerProcess {
                 Err(WorkerError::TimeOut(time_limit))
             }
         }
+    }
+
+    /// Sends a request, answers the worker's questions, and returns its answer.
+    async fn talk(
+        &mut self,
+        line: &str,
+        longest: u64,
+        session: Option<&CodeSession>,
+    ) -> Result<Vec<u8>, WorkerError> {
+        let mut answer = self.ask(line, longest).await?;
+        while let Some(question) = question(&answer) {
+            let reply = reply(question, session).await;
+            answer = self.ask(&reply, longest).await?;
+        }
+        Ok(answer)
     }
 
     async fn ask(&mut self, line: &str, longest: u64) -> Result<Vec<u8>, WorkerError> {

@@ -40,26 +40,26 @@ fn finished() -> ReportEvent {
 }
 
 fn send(
-    known: Option<Head>,
+    known: Option<ReportHead>,
     first: u64,
     events: Vec<ReportEvent>,
-) -> Result<Accepted, ServiceError> {
+) -> Result<BatchEffect, ServiceError> {
     let node = NodeName::new("web-1").expect("a name");
-    let arrival = Arrival {
+    let arrival = BatchArrival {
         node: &node,
         run: NodeRunId(Uuid::from_u128(1)),
         now: Timestamp::UNIX_EPOCH,
     };
-    Head::accept(known, ReportBatch { first, events }, &arrival)
+    ReportHead::accept(known, ReportBatch { first, events }, &arrival)
 }
 
 /// Returns the resulting head and the numbers of the new events.
-fn stored(accepted: Result<Accepted, ServiceError>) -> (Head, Vec<u64>) {
+fn stored(accepted: Result<BatchEffect, ServiceError>) -> (ReportHead, Vec<u64>) {
     match accepted.expect("accepted") {
-        Accepted::Store { head, events } => {
+        BatchEffect::Store { head, events } => {
             (*head, events.iter().map(|event| event.number).collect())
         }
-        Accepted::Nothing(receipt) => panic!("nothing was new: {receipt:?}"),
+        BatchEffect::Nothing(receipt) => panic!("nothing was new: {receipt:?}"),
     }
 }
 
@@ -72,7 +72,7 @@ fn what_comes_again_is_dropped_and_what_follows_is_stored() {
         next: 2,
         finished: false,
     };
-    assert_eq!(again.expect("accepted"), Accepted::Nothing(receipt));
+    assert_eq!(again.expect("accepted"), BatchEffect::Nothing(receipt));
     let (head, numbers) = stored(send(Some(head), 1, vec![log("a"), log("b"), finished()]));
     assert_eq!(numbers, [2, 3]);
     assert_eq!(head.counts.changed, 2);
@@ -80,7 +80,7 @@ fn what_comes_again_is_dropped_and_what_follows_is_stored() {
 }
 
 #[test]
-fn a_gap_is_refused_with_the_number_that_is_wanted() {
+fn a_gap_is_refused_with_the_expected_number() {
     let gap = send(None, 3, vec![log("a")]);
     assert!(
         matches!(gap, Err(ServiceError::Gap { wanted: 0 })),

@@ -4,7 +4,7 @@ use std::io::Read;
 
 use sha2::{Digest, Sha256, Sha512};
 
-use crate::{Declaration, Refusal, Sight, StepError};
+use crate::{Declaration, ReadAccess, Refusal, StepError};
 
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Checksum {
@@ -64,9 +64,10 @@ impl<R: Read> Hashing<R> {
     /// Reads the rest, and returns the checksum of everything.
     pub(super) fn finish(mut self) -> std::io::Result<String> {
         std::io::copy(&mut self, &mut std::io::sink())?;
-        Ok(match self.is_long {
-            true => format!("sha512:{}", hex::encode(self.long.finalize())),
-            false => format!("sha256:{}", hex::encode(self.short.finalize())),
+        Ok(if self.is_long {
+            format!("sha512:{}", hex::encode(self.long.finalize()))
+        } else {
+            format!("sha256:{}", hex::encode(self.short.finalize()))
         })
     }
 }
@@ -74,16 +75,17 @@ impl<R: Read> Hashing<R> {
 impl<R: Read> Read for Hashing<R> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         let count = self.inner.read(buffer)?;
-        match self.is_long {
-            true => self.long.update(&buffer[..count]),
-            false => self.short.update(&buffer[..count]),
+        if self.is_long {
+            self.long.update(&buffer[..count]);
+        } else {
+            self.short.update(&buffer[..count]);
         }
         Ok(count)
     }
 }
 
-pub(super) fn of_source(address: &str, sight: &Sight<'_>) -> Result<String, StepError> {
-    let reader = sight.sources().open(address)?;
+pub(super) fn of_source(address: &str, access: &ReadAccess<'_>) -> Result<String, StepError> {
+    let reader = access.sources().open(address)?;
     Hashing::new(reader, None)
         .finish()
         .map_err(|error| StepError::because(format!("cannot read {address}"), error))

@@ -16,8 +16,8 @@ use serde_json::json;
 
 use super::single_line;
 use crate::{
-    Applied, Change, Declaration, Observation, Provider, Refusal, Relations, ResourceType, Shown,
-    Sight, StepError, Thing, TypeSpec,
+    ApplyResult, Change, Declaration, DisplayValue, Observation, Provider, ReadAccess, Refusal,
+    Relations, ResourceType, StepError, SystemObject, TypeSpec,
 };
 use checksum::Checksum;
 use format::Format;
@@ -25,7 +25,7 @@ use record::Record;
 
 pub(crate) struct Archive;
 
-pub(crate) struct Wish {
+pub(crate) struct DesiredArchive {
     path: String,
     source: String,
     checksum: Option<Checksum>,
@@ -36,7 +36,7 @@ pub(crate) struct Wish {
     largest: u64,
 }
 
-pub(crate) struct Seen {
+pub(crate) struct ObservedArchive {
     record: Option<Record>,
     /// The first unpacked entry that is missing or changed.
     missing: Option<String>,
@@ -45,21 +45,21 @@ pub(crate) struct Seen {
 }
 
 impl ResourceType for Archive {
-    type Desired = Wish;
-    type Observed = Seen;
+    type Desired = DesiredArchive;
+    type Observed = ObservedArchive;
 
     fn spec(&self) -> &'static TypeSpec {
         &spec::SPEC
     }
 
-    fn desire(&self, declaration: &Declaration) -> Result<Wish, Refusal> {
+    fn desire(&self, declaration: &Declaration) -> Result<DesiredArchive, Refusal> {
         let path = match declaration.text("extract_path")? {
             Some(path) => path,
             None => declaration.name()?,
         };
         if !path.starts_with('/') || path.split('/').any(|part| part == "..") {
             return Err(Refusal::other(format!(
-                "`{path}` is not a full path without `..`"
+                "`{path}` is not an absolute path without `..`"
             )));
         }
         declaration.word("ensure", &["present"])?;
@@ -70,7 +70,7 @@ impl ResourceType for Archive {
         };
         let strip = declaration.integer("strip_components")?.unwrap_or(0);
         let largest = declaration.integer("max_size")?.unwrap_or(16 << 30);
-        Ok(Wish {
+        Ok(DesiredArchive {
             path,
             checksum: Checksum::read(declaration)?,
             format: format.ok_or_else(|| {
@@ -86,9 +86,13 @@ impl ResourceType for Archive {
         })
     }
 
-    fn changes(&self, desired: &Wish, observed: &Seen) -> Vec<Change> {
+    fn changes(&self, desired: &DesiredArchive, observed: &ObservedArchive) -> Vec<Change> {
         let Some(record) = &observed.record else {
-            return vec![Change::new("ensure", Shown::Absent, json!("unpacked"))];
+            return vec![Change::new(
+                "ensure",
+                DisplayValue::Absent,
+                json!("unpacked"),
+            )];
         };
         let now = desired
             .checksum
@@ -101,57 +105,71 @@ impl ResourceType for Archive {
         match &observed.missing {
             Some(missing) => vec![Change::new(
                 "content",
-                json!(format!("{missing} is not as unpacked")),
+                json!(format!("{missing} differs from the archive")),
                 json!("unpacked"),
             )],
             None => Vec::new(),
         }
     }
 
-    fn relations(&self, desired: &Wish, relations: &mut Relations) {
-        relations.needs(Thing::Path(desired.path.clone().into()), "where it goes");
+    fn relations(&self, desired: &DesiredArchive, relations: &mut Relations) {
+        relations.needs(
+            SystemObject::Path(desired.path.clone().into()),
+            "where it goes",
+        );
         relations.needs_path_above(&desired.path);
         if let Some(user) = &desired.user {
-            relations.needs(Thing::User(user.clone()), "its owner");
+            relations.needs(SystemObject::User(user.clone()), "its owner");
         }
         if let Some(group) = &desired.group {
-            relations.needs(Thing::Group(group.clone()), "its group");
+            relations.needs(SystemObject::Group(group.clone()), "its group");
         }
         if desired.source.starts_with('/') {
-            relations.genius_needs(Thing::Path(desired.source.clone().into()), "its source");
+            relations.genius_needs(
+                SystemObject::Path(desired.source.clone().into()),
+                "its source",
+            );
         }
     }
 }
 
 impl Provider for Archive {
-    fn observe(&self, desired: &Wish, sight: &Sight<'_>) -> Result<Seen, StepError> {
-        let record = Record::load(desired, sight)?;
+    fn observe(
+        &self,
+        desired: &DesiredArchive,
+        access: &ReadAccess<'_>,
+    ) -> Result<ObservedArchive, StepError> {
+        let record = Record::load(desired, access)?;
         let missing = record
             .as_ref()
-            .and_then(|record| record.missing(&sight.path(&desired.path)));
+            .and_then(|record| record.missing(&access.path(&desired.path)));
         let checksum = match (&record, &desired.checksum) {
             // An earlier resource may create the archive.
-            (Some(_), None) => match checksum::of_source(&desired.source, sight) {
-                Err(_) if sight.may_appear() => None,
+            (Some(_), None) => match checksum::of_source(&desired.source, access) {
+                Err(_) if access.may_appear() => None,
                 other => Some(other?),
             },
             _ => None,
         };
-        Ok(Seen {
+        Ok(ObservedArchive {
             record,
             missing,
             checksum,
         })
     }
 
-    fn apply(&self, step: &Observation<'_, Self>) -> Result<Applied, StepError> {
-        let Observation { desired, hands, .. } = *step;
-        let record = unpack::unpack(desired, hands)?;
+    fn apply(&self, step: &Observation<'_, Self>) -> Result<ApplyResult, StepError> {
+        let Observation {
+            desired,
+            write_access,
+            ..
+        } = *step;
+        let record = unpack::unpack(desired, write_access)?;
         let count = record.entries.len();
-        record.save(desired, hands)?;
-        Ok(Applied {
+        record.save(desired, write_access)?;
+        Ok(ApplyResult {
             message: Some(format!("unpacked {count} entries")),
-            ..Applied::default()
+            ..ApplyResult::default()
         })
     }
 }

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::Wish;
+use super::DesiredArchive;
 use crate::types::config_file::{self, NewFile};
-use crate::{Hands, Sight, StepError};
+use crate::{ReadAccess, StepError, WriteAccess};
 
 #[derive(Serialize, Deserialize, Default)]
 pub(crate) struct Record {
@@ -23,9 +23,12 @@ pub(super) struct Entry {
 }
 
 impl Record {
-    fn file(wish: &Wish, sight: &Sight<'_>) -> PathBuf {
-        let name = hex::encode(Sha256::digest(format!("{}\0{}", wish.path, wish.source)));
-        sight
+    fn file(desired: &DesiredArchive, access: &ReadAccess<'_>) -> PathBuf {
+        let name = hex::encode(Sha256::digest(format!(
+            "{}\0{}",
+            desired.path, desired.source
+        )));
+        access
             .run
             .state_directory
             .join("archives")
@@ -33,18 +36,30 @@ impl Record {
     }
 
     /// Loads the record. One that cannot be read counts as missing: the archive is unpacked again.
-    pub(super) fn load(wish: &Wish, sight: &Sight<'_>) -> Result<Option<Self>, StepError> {
-        let content = config_file::read(&Self::file(wish, sight))?;
+    pub(super) fn load(
+        desired: &DesiredArchive,
+        access: &ReadAccess<'_>,
+    ) -> Result<Option<Self>, StepError> {
+        let content = config_file::read(&Self::file(desired, access))?;
         Ok(content.and_then(|content| serde_json::from_slice(&content).ok()))
     }
 
-    pub(super) fn save(&self, wish: &Wish, hands: &Hands<'_>) -> Result<(), StepError> {
+    pub(super) fn save(
+        &self,
+        desired: &DesiredArchive,
+        write_access: &WriteAccess<'_>,
+    ) -> Result<(), StepError> {
         let content = serde_json::to_vec(self).expect("texts and numbers can be written");
         let private = NewFile {
             mode: 0o600,
             owner: None,
         };
-        config_file::put(&Self::file(wish, hands), &content, private, hands)
+        config_file::put(
+            &Self::file(desired, write_access),
+            &content,
+            private,
+            write_access,
+        )
     }
 
     /// Returns the first entry that is missing or differs from what was unpacked.

@@ -32,7 +32,7 @@ fn archive(machine: &Machine, name: &str) -> PathBuf {
     path
 }
 
-fn wish(source: &std::path::Path, more: Value) -> Value {
+fn desired(source: &std::path::Path, more: Value) -> Value {
     let mut parameters = json!({"source": source.to_string_lossy()});
     parameters
         .as_object_mut()
@@ -46,7 +46,7 @@ fn every_kind_of_tar_is_unpacked_once() {
     for ending in ["tar", "tar.gz", "tar.xz", "tar.bz2", "tar.zst"] {
         let machine = Machine::new();
         let source = archive(&machine, &format!("app.{ending}"));
-        machine.converges(wish(
+        machine.converges(desired(
             &source,
             json!({"user": "1234", "strip_components": 1}),
         ));
@@ -66,7 +66,7 @@ fn a_zip_is_unpacked() {
     writer.start_file("a/b.txt", options).unwrap();
     std::io::Write::write_all(&mut writer, b"hello").unwrap();
     writer.finish().unwrap();
-    machine.converges(wish(&source, json!({})));
+    machine.converges(desired(&source, json!({})));
     assert_eq!(machine.read("/opt/app/a/b.txt"), "hello");
 }
 
@@ -74,14 +74,17 @@ fn a_zip_is_unpacked() {
 fn a_new_archive_and_a_lost_file_are_seen() {
     let machine = Machine::new();
     let source = archive(&machine, "app.tar.gz");
-    machine.converges(wish(&source, json!({})));
+    machine.converges(desired(&source, json!({})));
     std::fs::remove_file(machine.path("/opt/app/app/README")).unwrap();
-    let told = machine.converges(wish(&source, json!({})));
-    assert!(told.contains("app/README is not as unpacked"), "{told}");
+    let transcript = machine.converges(desired(&source, json!({})));
+    assert!(
+        transcript.contains("app/README differs from the archive"),
+        "{transcript}"
+    );
     std::fs::write(machine.beside().join("tree/app/new"), "new").unwrap();
     let source = archive(&machine, "app.tar.gz");
-    let told = machine.converges(wish(&source, json!({})));
-    assert!(told.contains("checksum: sha256:"), "{told}");
+    let transcript = machine.converges(desired(&source, json!({})));
+    assert!(transcript.contains("checksum: sha256:"), "{transcript}");
     assert_eq!(machine.read("/opt/app/app/new"), "new");
 }
 
@@ -89,14 +92,17 @@ fn a_new_archive_and_a_lost_file_are_seen() {
 fn nothing_of_an_archive_with_the_wrong_checksum_is_written() {
     let machine = Machine::new();
     let source = archive(&machine, "app.tar.gz");
-    let told = machine.apply(wish(
+    let transcript = machine.apply(desired(
         &source,
         json!({"checksum": format!("sha256:{}", "0".repeat(64))}),
     ));
-    assert!(told.contains("has the checksum sha256:"), "{told}");
+    assert!(
+        transcript.contains("has the checksum sha256:"),
+        "{transcript}"
+    );
     assert!(!machine.path("/opt/app").exists());
     let right = hex::encode(sha2::Sha256::digest(std::fs::read(&source).unwrap()));
-    machine.converges(wish(&source, json!({"checksum": right})));
+    machine.converges(desired(&source, json!({"checksum": right})));
 }
 
 /// Creates a tar with names that no honest program writes.
@@ -141,10 +147,10 @@ fn nothing_in_an_archive_reaches_out_of_the_directory() {
     for case in cases {
         let machine = Machine::new();
         machine.write("/opt/secret", "secret");
-        let told = machine.apply(wish(&hostile(&machine, case), json!({})));
+        let transcript = machine.apply(desired(&hostile(&machine, case), json!({})));
         assert!(
-            told.contains("Archive[/opt/app] failed"),
-            "{case:?}: {told}"
+            transcript.contains("Archive[/opt/app] failed"),
+            "{case:?}: {transcript}"
         );
         assert!(!outside(&machine).exists(), "{case:?}");
         assert!(
@@ -162,16 +168,16 @@ fn a_link_that_waits_in_the_directory_is_not_written_through() {
     symlink(machine.path("/etc/precious"), machine.path("/opt/app/file")).unwrap();
     symlink(machine.path("/etc"), machine.path("/opt/app/dir")).unwrap();
     let source = hostile(&machine, &[("file", tar::EntryType::Regular, "new")]);
-    machine.converges(wish(&source, json!({})));
+    machine.converges(desired(&source, json!({})));
     assert_eq!(machine.read("/opt/app/file"), "new");
     let source = hostile(
         &machine,
         &[("dir/precious", tar::EntryType::Regular, "new")],
     );
-    let told = machine.apply(wish(&source, json!({})));
+    let transcript = machine.apply(desired(&source, json!({})));
     assert!(
-        told.contains("leads over a link out of the directory"),
-        "{told}"
+        transcript.contains("follows a link out of the directory"),
+        "{transcript}"
     );
     assert_eq!(machine.read("/etc/precious"), "precious");
 }
@@ -190,17 +196,20 @@ fn an_archive_that_grows_beyond_its_limit_is_stopped() {
             .arg("-C")
             .arg(&tree)
             .arg("zeros"));
-        let told = machine.apply(wish(&source, json!({"max_size": 1 << 20})));
-        assert!(told.contains("it unpacks to more than"), "{told}");
+        let transcript = machine.apply(desired(&source, json!({"max_size": 1 << 20})));
+        assert!(
+            transcript.contains("it unpacks to more than"),
+            "{transcript}"
+        );
         assert!(!machine.path("/opt/app/zeros").exists());
     }
 }
 
 #[test]
-fn what_is_no_archive_says_so() {
+fn an_invalid_archive_is_reported() {
     let machine = Machine::new();
     let source = machine.beside().join("not.tar.gz");
     std::fs::write(&source, "hello").unwrap();
-    let told = machine.apply(wish(&source, json!({})));
-    assert!(told.contains("gzip cannot read it"), "{told}");
+    let transcript = machine.apply(desired(&source, json!({})));
+    assert!(transcript.contains("gzip failed"), "{transcript}");
 }

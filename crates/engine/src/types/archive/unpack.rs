@@ -15,26 +15,29 @@ use bunraku_files::{StagedFile, replace_link_in};
 use rustix::fs::{Gid, Mode, OFlags, ResolveFlags, Uid};
 use rustix::io::Errno;
 
-use super::Wish;
+use super::DesiredArchive;
 use super::checksum::{Checksum, Hashing};
 use super::format::Format;
 use super::record::{Entry, Record};
 use crate::types::file::place;
 use crate::types::{accounts, exec::Run, tool};
-use crate::{Hands, StepError};
+use crate::{StepError, WriteAccess};
 
-pub(super) fn unpack(wish: &Wish, hands: &Hands<'_>) -> Result<Record, StepError> {
+pub(super) fn unpack(
+    desired: &DesiredArchive,
+    write_access: &WriteAccess<'_>,
+) -> Result<Record, StepError> {
     let failed =
-        |error: io::Error| StepError::because(format!("cannot unpack {}", wish.source), error);
-    let work = hands
+        |error: io::Error| StepError::because(format!("cannot unpack {}", desired.source), error);
+    let work = write_access
         .state_directory()
         .join("unpacking")
         .join(uuid::Uuid::new_v4().simple().to_string());
     std::fs::create_dir_all(&work).map_err(failed)?;
-    let made = fetch(wish, &work, hands).and_then(|checksum| {
-        let target = Target::open(wish, hands)?;
-        let entries = match wish.format {
-            Format::Tar(program) => tar(wish, &work, program, target, hands)?,
+    let made = fetch(desired, &work, write_access).and_then(|checksum| {
+        let target = Target::open(desired, write_access)?;
+        let entries = match desired.format {
+            Format::Tar(program) => tar(desired, &work, program, target, write_access)?,
             Format::Zip => zip(&work, target).map_err(failed)?,
         };
         Ok(Record { checksum, entries })
@@ -44,35 +47,42 @@ pub(super) fn unpack(wish: &Wish, hands: &Hands<'_>) -> Result<Record, StepError
 }
 
 /// Copies the archive to a place where no other user can change it, and checks it.
-fn fetch(wish: &Wish, work: &Path, hands: &Hands<'_>) -> Result<String, StepError> {
+fn fetch(
+    desired: &DesiredArchive,
+    work: &Path,
+    write_access: &WriteAccess<'_>,
+) -> Result<String, StepError> {
     let failed =
-        |error: io::Error| StepError::because(format!("cannot read {}", wish.source), error);
-    let mut reader = Hashing::new(hands.sources().open(&wish.source)?, wish.checksum.as_ref());
+        |error: io::Error| StepError::because(format!("cannot read {}", desired.source), error);
+    let mut reader = Hashing::new(
+        write_access.sources().open(&desired.source)?,
+        desired.checksum.as_ref(),
+    );
     let mut copy = File::create(work.join("archive")).map_err(failed)?;
     io::copy(&mut reader, &mut copy).map_err(failed)?;
     let checksum = reader.finish().map_err(failed)?;
-    match wish.checksum.as_ref().map(Checksum::text) {
+    match desired.checksum.as_ref().map(Checksum::text) {
         Some(wanted) if wanted != checksum => Err(StepError::new(format!(
             "{} has the checksum {checksum}, not {wanted}",
-            wish.source
+            desired.source
         ))),
         _ => Ok(checksum),
     }
 }
 
 fn tar(
-    wish: &Wish,
+    desired: &DesiredArchive,
     work: &Path,
     program: Option<&str>,
     target: Target,
-    hands: &Hands<'_>,
+    write_access: &WriteAccess<'_>,
 ) -> Result<Vec<Entry>, StepError> {
     let failed =
-        |error: io::Error| StepError::because(format!("cannot unpack {}", wish.source), error);
+        |error: io::Error| StepError::because(format!("cannot unpack {}", desired.source), error);
     let mut archive = work.join("archive");
     if let Some(program) = program {
         let plain = work.join("plain");
-        decompress(program, &archive, &plain, wish.largest, hands)?;
+        decompress(program, &archive, &plain, desired.largest, write_access)?;
         archive = plain;
     }
     from_tar(File::open(archive).map_err(failed)?, target).map_err(failed)
@@ -84,12 +94,10 @@ fn decompress(
     from: &Path,
     to: &Path,
     largest: u64,
-    hands: &Hands<'_>,
+    write_access: &WriteAccess<'_>,
 ) -> Result<(), StepError> {
     if !tool::exists(program) {
-        return Err(StepError::new(format!(
-            "`{program}` is not on this machine"
-        )));
+        return Err(StepError::new(format!("`{program}` is not installed")));
     }
     // `head` stops reading at the limit, which ends the program before the disk is full.
     let script = "\"$1\" -dc <\"$2\" | head -c \"$4\" >\"$3\"";
@@ -104,7 +112,7 @@ fn decompress(
         to.as_os_str().to_owned(),
         limit.into(),
     ];
-    let done = Run::new(words).quiet().run(hands)?;
+    let done = Run::new(words).quiet().run(write_access)?;
     let size = std::fs::metadata(to).map_or(0, |metadata| metadata.len());
     if size > largest {
         return Err(StepError::new(format!(
@@ -114,8 +122,8 @@ fn decompress(
     let said = done.stderr_text();
     if !done.succeeded() || !said.trim().is_empty() {
         return Err(StepError::new(format!(
-            "{program} cannot read it: {}",
-            said.lines().last().unwrap_or("it said nothing")
+            "{program} failed: {}",
+            said.lines().last().unwrap_or("no output")
         )));
     }
     Ok(())
@@ -148,11 +156,8 @@ fn from_tar(file: File, mut target: Target) -> io::Result<Vec<Entry>> {
             }
             tar::EntryType::XGlobalHeader => {}
             // Devices and pipes are not content.
-            other => {
-                return Err(bad(
-                    &name,
-                    &format!("is of a kind that is not unpacked ({other:?})"),
-                ));
+            _ => {
+                return Err(bad(&name, "is of an unsupported type"));
             }
         }
     }
@@ -193,31 +198,31 @@ struct Target {
 }
 
 impl Target {
-    fn open(wish: &Wish, hands: &Hands<'_>) -> Result<Self, StepError> {
-        let path = hands.path(&wish.path);
+    fn open(desired: &DesiredArchive, write_access: &WriteAccess<'_>) -> Result<Self, StepError> {
+        let path = write_access.path(&desired.path);
         let directory = place::created_directory(&path).map_err(|error| {
             StepError::because(format!("cannot create {}", path.display()), error)
         })?;
-        let uid = match &wish.user {
+        let uid = match &desired.user {
             None => None,
-            Some(user) => match (user.parse(), accounts::find_user(hands, user)?) {
+            Some(user) => match (user.parse(), accounts::find_user(write_access, user)?) {
                 (Ok(uid), _) => Some(uid),
                 (_, Some(account)) => Some(account.uid),
-                _ => return Err(StepError::new(format!("there is no user `{user}`"))),
+                _ => return Err(StepError::new(format!("no user `{user}`"))),
             },
         };
-        let gid = match &wish.group {
+        let gid = match &desired.group {
             None => None,
             Some(group) => {
-                let found = accounts::find_gid(hands, group)?;
-                Some(found.ok_or_else(|| StepError::new(format!("there is no group `{group}`")))?)
+                let found = accounts::find_gid(write_access, group)?;
+                Some(found.ok_or_else(|| StepError::new(format!("no group `{group}`")))?)
             }
         };
         Ok(Self {
             directory,
             owner: (uid.map(Uid::from_raw), gid.map(Gid::from_raw)),
-            strip: wish.strip,
-            left: wish.largest,
+            strip: desired.strip,
+            left: desired.largest,
             entries: BTreeMap::new(),
         })
     }
@@ -229,7 +234,7 @@ impl Target {
             match part {
                 Component::Normal(part) => clean.push(part),
                 Component::CurDir => {}
-                _ => return Err(bad(name, "would leave the directory")),
+                _ => return Err(bad(name, "would be outside the directory")),
             }
         }
         let clean: PathBuf = clean.components().skip(self.strip).collect();
@@ -247,7 +252,7 @@ impl Target {
             resolve,
         )
         .map_err(|error| match error {
-            Errno::XDEV | Errno::LOOP => bad(path, "leads over a link out of the directory"),
+            Errno::XDEV | Errno::LOOP => bad(path, "follows a link out of the directory"),
             error => io::Error::from(error),
         })
     }
@@ -324,7 +329,7 @@ impl Target {
         };
         let mut source = File::from(self.beneath(&from, OFlags::RDONLY | OFlags::NONBLOCK, 0)?);
         if !source.metadata()?.is_file() {
-            return Err(bad(&from, "is not a file that could be linked"));
+            return Err(bad(&from, "is not a file that can be linked"));
         }
         source.rewind()?;
         self.file(name, mode, &mut source)

@@ -167,7 +167,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn wish() -> Job {
+    fn desired() -> Job {
         Job {
             schedule: "30 3 * * *".to_owned(),
             command: "backup --all".to_owned(),
@@ -178,7 +178,7 @@ mod tests {
     /// Returns the jobs that are not ours, in their order.
     fn others(table: &[u8]) -> Vec<Job> {
         let blocks = blocks(&texts(table));
-        let ours = position(&blocks, "mine", &wish());
+        let ours = position(&blocks, "mine", &desired());
         let others = blocks
             .into_iter()
             .enumerate()
@@ -193,9 +193,9 @@ mod tests {
                 "[ -~]{0,16}|# Puppet Name: (mine|other)|30 3 \\* \\* \\* backup --all|[A-Z]{2}=x|@daily x", 0..8),
         ) {
             let table = lines.join("\n");
-            let once = put(table.as_bytes(), "mine", &wish(), true);
-            prop_assert_eq!(find(&once, "mine", &wish()), Some(wish()));
-            prop_assert_eq!(put(&once, "mine", &wish(), true), once.clone());
+            let once = put(table.as_bytes(), "mine", &desired(), true);
+            prop_assert_eq!(find(&once, "mine", &desired()), Some(desired()));
+            prop_assert_eq!(put(&once, "mine", &desired(), true), once.clone());
             prop_assert_eq!(others(table.as_bytes()), others(&once));
         }
     }

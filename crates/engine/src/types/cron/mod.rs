@@ -14,14 +14,14 @@ use serde_json::json;
 use super::exec::Run;
 use super::{accounts, config_file, presence, single_line, tool};
 use crate::{
-    Applied, Change, Declaration, Observation, Provider, Refusal, Relations, ResourceType, Sight,
-    StepError, Thing, TypeSpec,
+    ApplyResult, Change, Declaration, Observation, Provider, ReadAccess, Refusal, Relations,
+    ResourceType, StepError, SystemObject, TypeSpec,
 };
 use crontab::Job;
 
 pub(crate) struct Cron;
 
-pub(crate) struct Wish {
+pub(crate) struct DesiredCronJob {
     name: String,
     present: bool,
     user: String,
@@ -29,14 +29,14 @@ pub(crate) struct Wish {
 }
 
 impl ResourceType for Cron {
-    type Desired = Wish;
+    type Desired = DesiredCronJob;
     type Observed = Option<Job>;
 
     fn spec(&self) -> &'static TypeSpec {
         &spec::SPEC
     }
 
-    fn desire(&self, declaration: &Declaration) -> Result<Wish, Refusal> {
+    fn desire(&self, declaration: &Declaration) -> Result<DesiredCronJob, Refusal> {
         let present = presence::present(declaration)?;
         let state_name = || {
             declaration
@@ -63,13 +63,13 @@ impl ResourceType for Cron {
         let user = user.unwrap_or_else(|| "root".to_owned());
         if name.contains(char::is_control) || command.contains(char::is_control) {
             return Err(Refusal::other(
-                "a job's name and command must be a single line",
+                "the name and command of a job must be single lines",
             ));
         }
         if !accounts::is_name(&user) {
             return Err(declaration.refuse("user", "the name of a user"));
         }
-        Ok(Wish {
+        Ok(DesiredCronJob {
             name,
             present,
             user,
@@ -85,7 +85,7 @@ impl ResourceType for Cron {
         })
     }
 
-    fn changes(&self, desired: &Wish, observed: &Option<Job>) -> Vec<Change> {
+    fn changes(&self, desired: &DesiredCronJob, observed: &Option<Job>) -> Vec<Change> {
         presence::changes(desired.present, observed.as_ref(), |old| {
             let new = &desired.job;
             presence::differing([
@@ -100,10 +100,13 @@ impl ResourceType for Cron {
         })
     }
 
-    fn relations(&self, desired: &Wish, relations: &mut Relations) {
-        relations.needs(Thing::User(desired.user.clone()), "its user");
+    fn relations(&self, desired: &DesiredCronJob, relations: &mut Relations) {
+        relations.needs(SystemObject::User(desired.user.clone()), "its user");
         for package in ["cron", "cronie"] {
-            relations.genius_needs(Thing::Package(package.to_owned()), "it brings crontab");
+            relations.genius_needs(
+                SystemObject::Package(package.to_owned()),
+                "provides crontab",
+            );
         }
     }
 }
@@ -123,59 +126,72 @@ fn environment(declaration: &Declaration) -> Result<Vec<String>, Refusal> {
 }
 
 impl Provider for Cron {
-    fn observe(&self, desired: &Wish, sight: &Sight<'_>) -> Result<Option<Job>, StepError> {
-        let table = match read(desired, sight) {
+    fn observe(
+        &self,
+        desired: &DesiredCronJob,
+        access: &ReadAccess<'_>,
+    ) -> Result<Option<Job>, StepError> {
+        let table = match read(desired, access) {
             // An earlier resource may create the user.
-            Err(_) if sight.may_appear() => Vec::new(),
+            Err(_) if access.may_appear() => Vec::new(),
             table => table?,
         };
         Ok(crontab::find(&table, &desired.name, &desired.job))
     }
 
-    fn apply(&self, step: &Observation<'_, Self>) -> Result<Applied, StepError> {
-        let Observation { desired, hands, .. } = *step;
+    fn apply(&self, step: &Observation<'_, Self>) -> Result<ApplyResult, StepError> {
+        let Observation {
+            desired,
+            write_access,
+            ..
+        } = *step;
         let change =
             |table: &[u8]| crontab::put(table, &desired.name, &desired.job, desired.present);
-        let account = accounts::find_user(hands, &desired.user)?;
-        let account = account
-            .ok_or_else(|| StepError::new(format!("there is no user `{}`", desired.user)))?;
-        if hands.root().is_some() {
+        let account = accounts::find_user(write_access, &desired.user)?;
+        let account =
+            account.ok_or_else(|| StepError::new(format!("no user `{}`", desired.user)))?;
+        if write_access.root().is_some() {
             let new_file = config_file::NewFile {
                 mode: 0o600,
                 owner: Some((account.uid, account.gid)),
             };
-            config_file::edit(&spool(desired, hands), new_file, hands, change)?;
+            config_file::edit(
+                &spool(desired, write_access),
+                new_file,
+                write_access,
+                change,
+            )?;
         } else {
             config_file::alone(|| {
-                let table = change(&read(desired, hands)?);
+                let table = change(&read(desired, write_access)?);
                 // Remove a table that became empty.
                 let run = if table.is_empty() {
                     Run::new(["crontab", "-u", &desired.user, "-r"])
                 } else {
                     Run::new(["crontab", "-u", &desired.user, "-"]).stdin(table)
                 };
-                tool::act(&run, "crontab", hands)
+                tool::act(&run, "crontab", write_access)
             })?;
         }
-        Ok(Applied::default())
+        Ok(ApplyResult::default())
     }
 }
 
 /// Returns Debian's directory, or Red Hat's if that is the one that exists.
-fn spool(desired: &Wish, sight: &Sight<'_>) -> std::path::PathBuf {
-    let debian = sight.path("/var/spool/cron/crontabs");
-    let red_hat = sight.path("/var/spool/cron");
+fn spool(desired: &DesiredCronJob, access: &ReadAccess<'_>) -> std::path::PathBuf {
+    let debian = access.path("/var/spool/cron/crontabs");
+    let red_hat = access.path("/var/spool/cron");
     if !debian.is_dir() && red_hat.is_dir() {
         return red_hat.join(&desired.user);
     }
     debian.join(&desired.user)
 }
 
-fn read(desired: &Wish, sight: &Sight<'_>) -> Result<Vec<u8>, StepError> {
-    if sight.root().is_some() {
-        return Ok(config_file::read(&spool(desired, sight))?.unwrap_or_default());
+fn read(desired: &DesiredCronJob, access: &ReadAccess<'_>) -> Result<Vec<u8>, StepError> {
+    if access.root().is_some() {
+        return Ok(config_file::read(&spool(desired, access))?.unwrap_or_default());
     }
-    let done = tool::look(["crontab", "-u", &desired.user, "-l"], sight)?;
+    let done = tool::look(["crontab", "-u", &desired.user, "-l"], access)?;
     if done.succeeded() {
         return Ok(done.stdout);
     }

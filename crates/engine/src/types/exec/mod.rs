@@ -3,90 +3,102 @@
 //! Guards (`onlyif`, `unless`, `creates`) are how a command is observed. They also run
 //! in a noop run, as in Puppet and Salt, and so must change nothing.
 
+mod desired;
 mod guards;
-mod heard;
+mod output;
 mod run;
 mod spec;
 #[cfg(test)]
 mod tests;
-mod wish;
 
-pub use run::{Done, Run, RunError, shell};
+pub use run::{FinishedCommand, Run, RunError, shell};
 
 use serde_json::{Map, Value, json};
 
 use crate::{
-    Applied, Change, Declaration, Hands, Observation, Provider, Refusal, Relations, ResourceType,
-    Sight, StepError, TypeSpec,
+    ApplyResult, Change, Declaration, Observation, Provider, ReadAccess, Refusal, Relations,
+    ResourceType, StepError, TypeSpec, WriteAccess,
 };
-use guards::Verdict;
-use wish::Wish;
+use desired::DesiredExec;
+use guards::GuardVerdict;
 
 pub(crate) struct Exec;
 
 impl ResourceType for Exec {
-    type Desired = Wish;
-    type Observed = Verdict;
+    type Desired = DesiredExec;
+    type Observed = GuardVerdict;
 
     fn spec(&self) -> &'static TypeSpec {
         &spec::SPEC
     }
 
-    fn desire(&self, declaration: &Declaration) -> Result<Wish, Refusal> {
-        Wish::read(declaration)
+    fn desire(&self, declaration: &Declaration) -> Result<DesiredExec, Refusal> {
+        DesiredExec::read(declaration)
     }
 
-    fn changes(&self, desired: &Wish, observed: &Verdict) -> Vec<Change> {
+    fn changes(&self, desired: &DesiredExec, observed: &GuardVerdict) -> Vec<Change> {
         if desired.refreshonly || observed.stay.is_some() {
             return Vec::new();
         }
         vec![executed(desired)]
     }
 
-    fn refresh_change(&self, desired: &Wish, observed: &Verdict) -> Option<Change> {
+    fn refresh_change(&self, desired: &DesiredExec, observed: &GuardVerdict) -> Option<Change> {
         observed.stay.is_none().then(|| executed(desired))
     }
 
-    fn relations(&self, desired: &Wish, relations: &mut Relations) {
+    fn relations(&self, desired: &DesiredExec, relations: &mut Relations) {
         desired.relations(relations);
     }
 }
 
-fn executed(desired: &Wish) -> Change {
+fn executed(desired: &DesiredExec) -> Change {
     Change::new("returns", json!("not run"), json!(desired.returns))
 }
 
 impl Provider for Exec {
-    fn observe(&self, desired: &Wish, sight: &Sight<'_>) -> Result<Verdict, StepError> {
-        guards::ask(desired, sight)
+    fn observe(
+        &self,
+        desired: &DesiredExec,
+        access: &ReadAccess<'_>,
+    ) -> Result<GuardVerdict, StepError> {
+        guards::ask(desired, access)
     }
 
-    fn apply(&self, step: &Observation<'_, Self>) -> Result<Applied, StepError> {
-        let Observation { desired, hands, .. } = *step;
-        execute(desired, desired.command(), hands)
+    fn apply(&self, step: &Observation<'_, Self>) -> Result<ApplyResult, StepError> {
+        let Observation {
+            desired,
+            write_access,
+            ..
+        } = *step;
+        execute(desired, desired.command(), write_access)
     }
 
     /// Evaluates the guards again: the command itself may have just run.
     fn refresh(
         &self,
-        desired: &Wish,
-        _: &Verdict,
-        hands: &Hands<'_>,
-    ) -> Result<Applied, StepError> {
-        if let Some(stay) = guards::ask(desired, hands)?.stay {
-            return Ok(Applied {
+        desired: &DesiredExec,
+        _: &GuardVerdict,
+        write_access: &WriteAccess<'_>,
+    ) -> Result<ApplyResult, StepError> {
+        if let Some(stay) = guards::ask(desired, write_access)?.stay {
+            return Ok(ApplyResult {
                 message: Some(stay),
-                ..Applied::default()
+                ..ApplyResult::default()
             });
         }
-        execute(desired, desired.refresh_command(), hands)
+        execute(desired, desired.refresh_command(), write_access)
     }
 }
 
-fn execute(desired: &Wish, command: Run, hands: &Hands<'_>) -> Result<Applied, StepError> {
+fn execute(
+    desired: &DesiredExec,
+    command: Run,
+    write_access: &WriteAccess<'_>,
+) -> Result<ApplyResult, StepError> {
     let mut tried = 1;
     loop {
-        let done = match command.run(hands) {
+        let done = match command.run(write_access) {
             Ok(done) => done,
             Err(RunError::Timeout { after, output }) => {
                 let error = RunError::Timeout {
@@ -107,16 +119,16 @@ fn execute(desired: &Wish, command: Run, hands: &Hands<'_>) -> Result<Applied, S
             return Err(failure(desired, &done));
         }
         tried += 1;
-        if hands.cancellation().sleep(desired.try_sleep) {
+        if write_access.cancellation().sleep(desired.try_sleep) {
             return Err(StepError::interrupted());
         }
     }
 }
 
-fn failure(desired: &Wish, done: &Done) -> StepError {
+fn failure(desired: &DesiredExec, done: &FinishedCommand) -> StepError {
     let expected: Vec<String> = desired.returns.iter().map(i32::to_string).collect();
     let mut text = format!(
-        "`{}` ended with {} instead of {}",
+        "`{}` exited with {} instead of {}",
         desired.shown(),
         done.ending(),
         expected.join(" or ")
@@ -132,7 +144,7 @@ fn failure(desired: &Wish, done: &Done) -> StepError {
 }
 
 /// Returns the outputs that later resources and reports may read.
-fn outputs(done: &Done) -> Map<String, Value> {
+fn outputs(done: &FinishedCommand) -> Map<String, Value> {
     let trimmed = |text: String| text.trim_end_matches('\n').to_owned();
     let mut outputs = Map::new();
     outputs.insert("pid".to_owned(), json!(done.pid));

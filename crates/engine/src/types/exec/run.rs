@@ -10,10 +10,10 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use bunraku_process::{BlockingChild, Followed, Program, RunAs, SYSTEM_PATH, Until};
+use bunraku_process::{BlockingChild, FollowEnd, Program, RunAs, SYSTEM_PATH, WaitLimits};
 
-use super::heard::Heard;
-use crate::{Sight, StepError};
+use super::output::CommandOutput;
+use crate::{ReadAccess, StepError};
 
 /// The size that is kept of each stream by default.
 const USUAL_LIMIT: usize = 1 << 20;
@@ -39,7 +39,7 @@ pub struct Run {
 
 /// A command that ended on its own.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Done {
+pub struct FinishedCommand {
     /// The exit code, unless a signal ended it.
     pub code: Option<i32>,
     pub signal: Option<i32>,
@@ -53,7 +53,7 @@ pub struct Done {
 /// The reason why a command did not end on its own.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    #[error("there is no command to run")]
+    #[error("no command to run")]
     Empty,
     #[error("cannot start `{program}`")]
     Start {
@@ -61,15 +61,18 @@ pub enum RunError {
         #[source]
         source: io::Error,
     },
-    #[error("there is no {what} `{name}`")]
+    #[error("no {what} `{name}`")]
     Unknown { what: &'static str, name: String },
-    #[error("`{0}` cannot be reached: no such directory")]
+    #[error("the directory `{0}` does not exist")]
     NoDirectory(PathBuf),
-    #[error("it took longer than {} s and was ended", .after.as_secs_f64())]
-    Timeout { after: Duration, output: Box<Done> },
+    #[error("it took longer than {} s and was killed", .after.as_secs_f64())]
+    Timeout {
+        after: Duration,
+        output: Box<FinishedCommand>,
+    },
     #[error("interrupted")]
     Interrupted,
-    #[error("cannot follow the command")]
+    #[error("cannot read the output of the command")]
     Follow(#[source] io::Error),
 }
 
@@ -96,7 +99,7 @@ pub fn shell(text: impl Into<OsString>) -> [OsString; 3] {
     ["/bin/sh".into(), "-c".into(), text.into()]
 }
 
-impl Done {
+impl FinishedCommand {
     pub fn succeeded(&self) -> bool {
         self.code == Some(0)
     }
@@ -106,7 +109,7 @@ impl Done {
         match (self.code, self.signal) {
             (Some(code), _) => format!("exit code {code}"),
             (None, Some(signal)) => format!("signal {signal}"),
-            (None, None) => "an unknown end".to_owned(),
+            (None, None) => "an unknown status".to_owned(),
         }
     }
 
@@ -201,32 +204,32 @@ impl Run {
     /// Runs the command until it ends, or a timeout or an interrupt ends it.
     ///
     /// A process that it leaves in the background continues, and its open pipe is not waited for.
-    pub fn run(&self, sight: &Sight<'_>) -> Result<Done, RunError> {
-        let program = self.program()?;
+    pub fn run(&self, access: &ReadAccess<'_>) -> Result<FinishedCommand, RunError> {
+        let program = self.program(access)?;
         let name = program.name().to_string_lossy().into_owned();
         let mut child = program.start_blocking().map_err(|source| RunError::Start {
             program: name,
             source,
         })?;
-        let mut heard = Heard::new(self.limit, (!self.quiet).then_some(*sight));
-        match self.follow(&mut child, &mut heard, sight)? {
-            Followed::Ended => {
+        let mut heard = CommandOutput::new(self.limit, (!self.quiet).then_some(*access));
+        match self.follow(&mut child, &mut heard, access)? {
+            FollowEnd::Ended => {
                 let pid = child.id();
                 let status = child.finish().ok_or_else(|| {
-                    RunError::Follow(io::Error::other("its end cannot be waited for"))
+                    RunError::Follow(io::Error::other("cannot wait for it to exit"))
                 })?;
                 let mut done = heard.finish();
                 (done.code, done.signal, done.pid) = (status.code(), status.signal(), pid);
                 Ok(done)
             }
-            Followed::Late => {
+            FollowEnd::Late => {
                 child.end(GRACE);
                 heard.read_rest(&mut child);
                 let after = self.timeout.unwrap_or_default();
                 let output = Box::new(heard.finish());
                 Err(RunError::Timeout { after, output })
             }
-            Followed::Cancelled | Followed::Stopped => {
+            FollowEnd::Cancelled | FollowEnd::Stopped => {
                 child.end(GRACE);
                 Err(RunError::Interrupted)
             }
@@ -236,12 +239,12 @@ impl Run {
     fn follow(
         &self,
         child: &mut BlockingChild,
-        heard: &mut Heard<'_>,
-        sight: &Sight<'_>,
-    ) -> Result<Followed, RunError> {
-        let until = Until {
+        heard: &mut CommandOutput<'_>,
+        access: &ReadAccess<'_>,
+    ) -> Result<FollowEnd, RunError> {
+        let until = WaitLimits {
             deadline: self.timeout.map(|timeout| Instant::now() + timeout),
-            cancelled: (!self.to_the_end).then(|| sight.cancellation().readable()),
+            cancelled: (!self.to_the_end).then(|| access.cancellation().readable()),
         };
         let followed = child.follow(until, |stream, bytes| {
             heard.push(stream, bytes);
@@ -254,7 +257,7 @@ impl Run {
         })
     }
 
-    fn program(&self) -> Result<Program, RunError> {
+    fn program(&self, access: &ReadAccess<'_>) -> Result<Program, RunError> {
         let (program, arguments) = self.words.split_first().ok_or(RunError::Empty)?;
         if program.is_empty() {
             return Err(RunError::Empty);
@@ -280,6 +283,13 @@ impl Run {
         }
         if let Some(cwd) = &self.cwd {
             program = program.current_dir(cwd);
+        }
+        let setting = &access.run.commands;
+        for (name, value) in &setting.environment {
+            program = program.env(name, value);
+        }
+        if setting.end_with_us {
+            program = program.ends_with_us();
         }
         program = self.identified(program)?;
         for (name, value) in &self.environment {

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::types::testing::{apply, lines, noop};
-use crate::{Outcome, Status};
+use crate::{ResourceOutcome, Status};
 
 /// Runs one `exec` in a new directory. Returns the directory and the outcome.
-fn exec(parameters: Value) -> (tempfile::TempDir, Outcome) {
+fn exec(parameters: Value) -> (tempfile::TempDir, ResourceOutcome) {
     let directory = tempfile::tempdir().expect("a directory");
     let mut parameters = parameters;
     parameters["path"] = json!("/usr/bin:/bin:/usr/sbin:/sbin");
@@ -55,7 +55,7 @@ fn another_user_has_their_own_groups_and_home() {
     );
     assert_eq!(
         failure(json!({"command": "true", "user": "nobody-at-all"})),
-        "there is no user `nobody-at-all`"
+        "no user `nobody-at-all`"
     );
 }
 
@@ -63,7 +63,7 @@ fn another_user_has_their_own_groups_and_home() {
 fn an_exit_code_that_was_not_expected_is_a_failure_with_its_last_words() {
     assert_eq!(
         failure(json!({"command": "echo no such luck >&2; exit 3"})),
-        "`echo no such luck >&2; exit 3` ended with exit code 3 instead of 0: no such luck"
+        "`echo no such luck >&2; exit 3` exited with exit code 3 instead of 0: no such luck"
     );
     assert_eq!(
         stdout(json!({"command": "echo fine; exit 3", "returns": [0, 3]})),
@@ -82,7 +82,7 @@ fn a_timeout_ends_the_whole_process_group() {
     assert_eq!(outcome.status, Status::Failed);
     assert_eq!(
         outcome.message.as_deref(),
-        Some("it took longer than 1 s and was ended")
+        Some("it took longer than 1 s and was killed")
     );
     assert_eq!(outcome.outputs["stdout"], "begun");
     let pid =
@@ -139,7 +139,7 @@ fn output_without_end_is_cut_and_does_not_fill_the_memory() {
     assert_eq!(outcome.outputs["cut"], true);
     assert_eq!(
         failure(json!({"command": "yes", "timeout": 1})),
-        "it took longer than 1 s and was ended"
+        "it took longer than 1 s and was killed"
     );
 }
 
@@ -285,7 +285,7 @@ fn outputs_of_one_state_are_parameters_of_a_later_one() {
     assert_eq!(of("use").outputs["stdout"], "got 42 0 home");
     let message = of("no such").message.as_deref().expect("a reason");
     assert!(
-        message.starts_with("there is no `made.stdoot`: `made` has "),
+        message.starts_with("`made` has no `made.stdoot`, only "),
         "{message}"
     );
     assert_eq!(of("of a failure").status, Status::Skipped);
@@ -324,7 +324,7 @@ fn an_interrupt_ends_the_command_in_hand() {
     let cancellation = crate::Cancellation::new().expect("a pipe");
     struct CancelOnOutput(crate::Cancellation);
     impl crate::EventSink for CancelOnOutput {
-        fn tell(&self, event: crate::Event<'_>) {
+        fn emit(&self, event: crate::Event<'_>) {
             if matches!(event, crate::Event::Output { .. }) {
                 self.0.cancel();
             }
@@ -333,16 +333,16 @@ fn an_interrupt_ends_the_command_in_hand() {
     let catalog = crate::types::testing::catalog(json!([
         {"type": "Exec", "title": "long", "parameters": {"command": "/bin/echo begun; exec /bin/sleep 4323.5", "tries": 3}},
     ]));
-    let plan = crate::Plan::new(
+    let plan = crate::CatalogPlan::new(
         &catalog,
         &crate::Registry::standard(),
         crate::PlanOptions::default(),
     )
     .expect("a plan");
     let sink = CancelOnOutput(cancellation.clone());
-    let summary = crate::carry_out(
+    let summary = crate::apply_plan(
         &plan,
-        crate::CarryOut::new(directory.path(), cancellation, &sink),
+        crate::ApplyOptions::new(directory.path(), cancellation, &sink),
     )
     .expect("a summary");
     assert_eq!(lines(&summary), "Exec[long] failed: interrupted");
@@ -351,10 +351,10 @@ fn an_interrupt_ends_the_command_in_hand() {
 
 /// All events of a run, as one text.
 #[derive(Default)]
-struct Heard(std::sync::Mutex<String>);
+struct RecordedEvents(std::sync::Mutex<String>);
 
-impl crate::EventSink for Heard {
-    fn tell(&self, event: crate::Event<'_>) {
+impl crate::EventSink for RecordedEvents {
+    fn emit(&self, event: crate::Event<'_>) {
         self.0
             .lock()
             .expect("whole")
@@ -363,20 +363,24 @@ impl crate::EventSink for Heard {
 }
 
 /// Runs states. Returns all that the run reported and left on disk.
-fn told_of(states: Value, other_nodes: crate::OtherNodes, noop: bool) -> (crate::Summary, String) {
+fn run_with_transcript(
+    states: Value,
+    other_nodes: crate::OtherNodeOutputs,
+    noop: bool,
+) -> (crate::Summary, String) {
     let directory = tempfile::tempdir().expect("a directory");
     let catalog = crate::types::testing::catalog(states);
     let registry = crate::Registry::standard();
     let options = crate::PlanOptions::default();
-    let plan = crate::Plan::new(&catalog, &registry, options).expect("a plan");
-    let heard = Heard::default();
+    let plan = crate::CatalogPlan::new(&catalog, &registry, options).expect("a plan");
+    let heard = RecordedEvents::default();
     let cancellation = crate::Cancellation::new().expect("a pipe");
-    let how = crate::CarryOut {
+    let how = crate::ApplyOptions {
         noop,
         other_nodes: std::sync::Arc::new(other_nodes),
-        ..crate::CarryOut::new(directory.path(), cancellation, &heard)
+        ..crate::ApplyOptions::new(directory.path(), cancellation, &heard)
     };
-    let summary = crate::carry_out(&plan, how).expect("a summary");
+    let summary = crate::apply_plan(&plan, how).expect("a summary");
     let mut text = heard.0.lock().expect("whole").clone();
     text.push_str(&format!("{summary:?}\n"));
     for entry in std::fs::read_dir(directory.path())
@@ -391,7 +395,7 @@ fn told_of(states: Value, other_nodes: crate::OtherNodes, noop: bool) -> (crate:
     (summary, text)
 }
 
-fn outcome_of<'a>(summary: &'a crate::Summary, title: &str) -> &'a Outcome {
+fn outcome_of<'a>(summary: &'a crate::Summary, title: &str) -> &'a ResourceOutcome {
     let mut finished = summary.finished.iter();
     let found = finished.find(|one| one.reference.title() == title);
     &found.expect("it finished").outcome
@@ -409,11 +413,11 @@ fn plain_state(kind: &str, title: &str, parameters: Value) -> Value {
 }
 
 #[test]
-fn a_secret_output_is_used_and_told_nowhere() {
+fn a_secret_output_is_used_and_shown_nowhere() {
     let target = tempfile::tempdir().expect("a directory");
     let path = target.path().join("conf");
     std::fs::write(&path, "token = old\n").expect("written");
-    let (summary, told) = told_of(
+    let (summary, transcript) = run_with_transcript(
         json!([
             // Computed, so that no text of the catalog contains it.
             secret_state(
@@ -435,18 +439,18 @@ fn a_secret_output_is_used_and_told_nowhere() {
                 json!({"command": "echo again ${ token.stdout }; echo ${ token.stderr } >&2", "register": "again"})
             ),
         ]),
-        crate::OtherNodes::default(),
+        crate::OtherNodeOutputs::default(),
         false,
     );
     let text = std::fs::read_to_string(&path).expect("readable");
     assert_eq!(text, "token = hunt7-er\nxy\n");
     for secret in ["hunt7-er", "whisper2", "loud7"] {
-        assert!(!told.contains(secret), "{secret}: {told}");
+        assert!(!transcript.contains(secret), "{secret}: {transcript}");
     }
     let conf = outcome_of(&summary, path.to_str().expect("a path"));
     assert_eq!(
         conf.changes[0].to,
-        crate::Shown::Secret,
+        crate::DisplayValue::Secret,
         "not even its hash"
     );
     let make = outcome_of(&summary, "make");
@@ -454,14 +458,14 @@ fn a_secret_output_is_used_and_told_nowhere() {
     assert_eq!(make.outputs["rc"], 0);
     assert!(make.secret_outputs);
     let failed = outcome_of(&summary, "break").message.as_deref();
-    assert_eq!(failed, Some("it failed; what it printed is a secret"));
+    assert_eq!(failed, Some("it failed; its output is secret"));
     // An output that repeats a secret is a secret too: nobody else may get it.
     assert!(outcome_of(&summary, "echo").secret_outputs);
 }
 
 #[test]
 fn outputs_of_other_nodes_are_put_in_and_what_is_missing_fails_its_reader_alone() {
-    let mut others = crate::OtherNodes::default();
+    let mut others = crate::OtherNodeOutputs::default();
     let given = json!({"stdout": "s3", "list": [1, 2]});
     others.give(
         "db1",
@@ -471,7 +475,7 @@ fn outputs_of_other_nodes_are_put_in_and_what_is_missing_fails_its_reader_alone(
     others.give(
         "db1",
         "lost",
-        Err("node db1 has not given `lost`: it failed".to_owned()),
+        Err("node db1 has not registered `lost`: it failed".to_owned()),
     );
     let states = || {
         json!([
@@ -497,7 +501,7 @@ fn outputs_of_other_nodes_are_put_in_and_what_is_missing_fails_its_reader_alone(
             ),
         ])
     };
-    let (summary, _) = told_of(states(), others.clone(), false);
+    let (summary, _) = run_with_transcript(states(), others.clone(), false);
     assert_eq!(outcome_of(&summary, "use").outputs["stdout"], "s3 2");
     let said = |title: &str| {
         outcome_of(&summary, title)
@@ -505,16 +509,17 @@ fn outputs_of_other_nodes_are_put_in_and_what_is_missing_fails_its_reader_alone(
             .clone()
             .unwrap_or_default()
     };
-    assert_eq!(said("lost"), "node db1 has not given `lost`: it failed");
+    assert_eq!(
+        said("lost"),
+        "node db1 has not registered `lost`: it failed"
+    );
     assert_eq!(
         said("unknown"),
-        "node db2 has not given `token`: this run was given no outputs of other nodes"
+        "node db2 has not registered `token`: this run has no outputs of other nodes"
     );
-    assert!(
-        said("part").starts_with("there is no `node(\"db1\").token.stdoot`: `token` has stdout")
-    );
+    assert!(said("part").starts_with("`token` has no `node(\"db1\").token.stdoot`, only stdout"));
     // A noop run cannot have all outputs, and reports so without a failure.
-    let (summary, _) = told_of(states(), others, true);
+    let (summary, _) = run_with_transcript(states(), others, true);
     assert_eq!(outcome_of(&summary, "lost").status, Status::Pending);
     assert!(summary.succeeded());
 }

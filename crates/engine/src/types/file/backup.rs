@@ -14,9 +14,9 @@ use serde::{Deserialize, Serialize};
 
 use super::content::checksum;
 use super::land::{self, Finish};
-use super::look::Attributes;
+use super::observed::Attributes;
 use super::place::Place;
-use crate::{Hands, StepError};
+use crate::{StepError, WriteAccess};
 
 /// One file that was replaced or removed.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -67,15 +67,18 @@ fn store(state_directory: &Path) -> PathBuf {
 pub(super) fn keep(
     path: &Path,
     attributes: Attributes,
-    hands: &Hands<'_>,
+    write_access: &WriteAccess<'_>,
 ) -> Result<(), StepError> {
     let cannot = |error: io::Error| {
-        StepError::because(format!("cannot keep a backup of {}", path.display()), error)
+        StepError::because(
+            format!("cannot store a backup of {}", path.display()),
+            error,
+        )
     };
     let place =
-        Place::of(path).map_err(|error| StepError::because("the path cannot be used", error))?;
+        Place::of(path).map_err(|error| StepError::because("the path is not usable", error))?;
     let mut file = File::from(place.open().map_err(io::Error::from).map_err(cannot)?);
-    let store = store(hands.state_directory());
+    let store = store(write_access.state_directory());
     bunraku_files::create_private_directory(&store).map_err(cannot)?;
     let sha256 = checksum(&mut file).map_err(cannot)?;
     let kept = store.join(&sha256);
@@ -139,8 +142,8 @@ pub(super) fn open(
     state_directory: &Path,
 ) -> Result<(impl Read + use<>, Finish), StepError> {
     let kept = store(state_directory).join(&backup.sha256);
-    let file =
-        File::open(&kept).map_err(|error| StepError::because("the backup is gone", error))?;
+    let file = File::open(&kept)
+        .map_err(|error| StepError::because("the backup no longer exists", error))?;
     Ok((
         file,
         Finish {
@@ -152,7 +155,7 @@ pub(super) fn open(
 }
 
 /// Restores a backup. The current file is kept in turn.
-pub(crate) fn put_back(backup: &Backup, hands: &Hands<'_>) -> Result<(), StepError> {
+pub(crate) fn put_back(backup: &Backup, write_access: &WriteAccess<'_>) -> Result<(), StepError> {
     let path = backup.real_path();
     if let Ok(metadata) = fs::symlink_metadata(&path)
         && metadata.is_file()
@@ -165,8 +168,8 @@ pub(crate) fn put_back(backup: &Backup, hands: &Hands<'_>) -> Result<(), StepErr
             names: metadata.nlink(),
             size: metadata.size(),
         };
-        keep(&path, now, hands)?;
+        keep(&path, now, write_access)?;
     }
-    let (mut content, finish) = open(backup, hands.state_directory())?;
-    land::file(&path, &mut content, finish, None, hands)
+    let (mut content, finish) = open(backup, write_access.state_directory())?;
+    land::file(&path, &mut content, finish, None, write_access)
 }

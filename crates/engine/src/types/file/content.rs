@@ -6,11 +6,11 @@ use std::io::{self, Read, Seek, Write};
 use sha2::{Digest, Sha256};
 use similar::TextDiff;
 
+use super::desired::{Content, DesiredFile, Template};
 use super::edit;
-use super::look::read_whole;
+use super::observed::read_whole;
 use super::template;
-use super::wish::{Content, Template, Wish};
-use crate::{Sight, StepError};
+use crate::{ReadAccess, StepError};
 
 /// The maximum size of content that is edited or rendered, as it is held in memory.
 const LARGEST_EDITED: u64 = 64 << 20;
@@ -24,11 +24,11 @@ pub(super) struct Comparison {
     pub(super) old: Option<String>,
     pub(super) new: Option<String>,
     pub(super) diff: Option<String>,
-    pub(super) wanted: Wanted,
+    pub(super) wanted: ContentLocation,
 }
 
 /// The location of the new content.
-pub(super) enum Wanted {
+pub(super) enum ContentLocation {
     /// In the declaration itself.
     Declared,
     Made(Vec<u8>),
@@ -39,26 +39,26 @@ pub(super) enum Wanted {
 
 /// Compares contents. `old` is the existing file, with its size when it was opened.
 pub(super) fn compare(
-    wish: &Wish,
+    desired: &DesiredFile,
     mut old: Option<File>,
     size: u64,
-    sight: &Sight<'_>,
+    access: &ReadAccess<'_>,
 ) -> Result<Comparison, StepError> {
-    let wanted = match wanted(wish, old.as_mut(), sight) {
+    let wanted = match wanted(desired, old.as_mut(), access) {
         Ok(wanted) => wanted,
         // Noop: an earlier resource may create the source.
-        Err(_) if sight.may_appear() => {
+        Err(_) if access.may_appear() => {
             return Ok(Comparison {
                 same: false,
                 old: None,
                 new: None,
                 diff: None,
-                wanted: Wanted::Nothing,
+                wanted: ContentLocation::Nothing,
             });
         }
         Err(error) => return Err(error),
     };
-    if matches!(wanted, Wanted::Nothing) {
+    if matches!(wanted, ContentLocation::Nothing) {
         return Ok(Comparison {
             same: true,
             old: None,
@@ -72,10 +72,10 @@ pub(super) fn compare(
         None => false,
         Some(old) => {
             // Only edits have read the file at this point.
-            if matches!(wish.content, Content::Edits(_)) {
+            if matches!(desired.content, Content::Edits(_)) {
                 old.rewind().map_err(cannot)?;
             }
-            is_same(wish, &wanted, (old, size), sight)?
+            is_same(desired, &wanted, (old, size), access)?
         }
     };
     if same {
@@ -94,10 +94,10 @@ pub(super) fn compare(
             Some(checksum(old).map_err(cannot)?)
         }
     };
-    let new_sum = checksum(&mut *open(wish, &wanted, sight)?).map_err(cannot)?;
-    check_source(wish, &new_sum)?;
-    let diff = if wish.show_diff {
-        diff(wish, old, &wanted, sight)?
+    let new_sum = checksum(&mut *open(desired, &wanted, access)?).map_err(cannot)?;
+    check_source(desired, &new_sum)?;
+    let diff = if desired.show_diff {
+        diff(desired, old, &wanted, access)?
     } else {
         None
     };
@@ -110,8 +110,8 @@ pub(super) fn compare(
     })
 }
 
-fn check_source(wish: &Wish, sum: &str) -> Result<(), StepError> {
-    match &wish.content {
+fn check_source(desired: &DesiredFile, sum: &str) -> Result<(), StepError> {
+    match &desired.content {
         Content::Source {
             checksum: Some(expected),
             addresses,
@@ -123,31 +123,36 @@ fn check_source(wish: &Wish, sum: &str) -> Result<(), StepError> {
     }
 }
 
-fn wanted(wish: &Wish, old: Option<&mut File>, sight: &Sight<'_>) -> Result<Wanted, StepError> {
-    Ok(match &wish.content {
-        Content::Bytes(_) => Wanted::Declared,
-        Content::Unmanaged => Wanted::Nothing,
-        Content::Source { addresses, .. } => Wanted::At(first_source(addresses, sight)?.0),
+fn wanted(
+    desired: &DesiredFile,
+    old: Option<&mut File>,
+    access: &ReadAccess<'_>,
+) -> Result<ContentLocation, StepError> {
+    Ok(match &desired.content {
+        Content::Bytes(_) => ContentLocation::Declared,
+        Content::Unmanaged => ContentLocation::Nothing,
+        Content::Source { addresses, .. } => {
+            ContentLocation::At(first_source(addresses, access)?.0)
+        }
         Content::Template { of, context } => {
             let text = match of {
                 Template::Text(text) => text.clone(),
                 Template::Source(addresses) => {
-                    let (address, mut source) = first_source(addresses, sight)?;
+                    let (address, mut source) = first_source(addresses, access)?;
                     let bytes = read_whole(&mut source, LARGEST_EDITED, &address)?;
                     String::from_utf8(bytes).map_err(|error| {
-                        StepError::because(format!("{address} is not text"), error)
+                        StepError::because(format!("{address} is not valid UTF-8"), error)
                     })?
                 }
             };
-            let rendered = template::render(&text, sight.facts(), context);
-            let rendered =
-                rendered.map_err(|error| StepError::because("there is no content", error))?;
-            Wanted::Made(rendered.into_bytes())
+            let rendered = template::render(&text, access.facts(), context);
+            let rendered = rendered.map_err(|error| StepError::because("no content", error))?;
+            ContentLocation::Made(rendered.into_bytes())
         }
         Content::Edits(edits) => match old {
-            None if !wish.create => Wanted::Nothing,
-            None => Wanted::Made(edit::edited(edits, b"")),
-            Some(old) => Wanted::Made(edit::edited(
+            None if !desired.create => ContentLocation::Nothing,
+            None => ContentLocation::Made(edit::edited(edits, b"")),
+            Some(old) => ContentLocation::Made(edit::edited(
                 edits,
                 &read_whole(old, LARGEST_EDITED, "the file to edit")?,
             )),
@@ -158,11 +163,11 @@ fn wanted(wish: &Wish, old: Option<&mut File>, sight: &Sight<'_>) -> Result<Want
 /// Returns the first source that exists.
 fn first_source(
     addresses: &[String],
-    sight: &Sight<'_>,
+    access: &ReadAccess<'_>,
 ) -> Result<(String, Box<dyn Read + Send>), StepError> {
-    let mut last = StepError::new("there is no source");
+    let mut last = StepError::new("no source");
     for address in addresses {
-        match sight.sources().open(address) {
+        match access.sources().open(address) {
             Ok(source) => return Ok((address.clone(), source)),
             Err(error) => last = error,
         }
@@ -172,33 +177,35 @@ fn first_source(
 
 /// Opens the new content for reading from its beginning.
 pub(super) fn open<'a>(
-    wish: &'a Wish,
-    wanted: &'a Wanted,
-    sight: &Sight<'_>,
+    desired: &'a DesiredFile,
+    wanted: &'a ContentLocation,
+    access: &ReadAccess<'_>,
 ) -> Result<Box<dyn Read + Send + 'a>, StepError> {
-    Ok(match (wanted, &wish.content) {
-        (Wanted::Declared, Content::Bytes(bytes)) => Box::new(bytes.as_slice()),
-        (Wanted::Made(bytes), _) => Box::new(bytes.as_slice()),
-        (Wanted::At(address), _) => sight.sources().open(address)?,
-        (Wanted::Declared | Wanted::Nothing, _) => Box::new(io::empty()),
+    Ok(match (wanted, &desired.content) {
+        (ContentLocation::Declared, Content::Bytes(bytes)) => Box::new(bytes.as_slice()),
+        (ContentLocation::Made(bytes), _) => Box::new(bytes.as_slice()),
+        (ContentLocation::At(address), _) => access.sources().open(address)?,
+        (ContentLocation::Declared | ContentLocation::Nothing, _) => Box::new(io::empty()),
     })
 }
 
 fn is_same(
-    wish: &Wish,
-    wanted: &Wanted,
+    desired: &DesiredFile,
+    wanted: &ContentLocation,
     (old, size): (&mut File, u64),
-    sight: &Sight<'_>,
+    access: &ReadAccess<'_>,
 ) -> Result<bool, StepError> {
     let cannot = |error| StepError::because("cannot compare the content", error);
-    let known = match (wanted, &wish.content) {
-        (Wanted::Made(bytes), _) | (Wanted::Declared, Content::Bytes(bytes)) => Some(bytes),
+    let known = match (wanted, &desired.content) {
+        (ContentLocation::Made(bytes), _) | (ContentLocation::Declared, Content::Bytes(bytes)) => {
+            Some(bytes)
+        }
         _ => None,
     };
     if let Some(bytes) = known {
         return same_as_bytes(old, size, bytes).map_err(cannot);
     }
-    let mut new = open(wish, wanted, sight)?;
+    let mut new = open(desired, wanted, access)?;
     same_streams(old, &mut *new).map_err(cannot)
 }
 
@@ -263,10 +270,10 @@ pub(super) fn checksum(from: &mut (impl Read + ?Sized)) -> io::Result<String> {
 
 /// Returns a unified diff of two small texts.
 fn diff(
-    wish: &Wish,
+    desired: &DesiredFile,
     old: Option<File>,
-    wanted: &Wanted,
-    sight: &Sight<'_>,
+    wanted: &ContentLocation,
+    access: &ReadAccess<'_>,
 ) -> Result<Option<String>, StepError> {
     let small = |reader: &mut dyn Read| {
         let mut bytes = Vec::new();
@@ -279,7 +286,7 @@ fn diff(
         None => Some(String::new()),
         Some(mut old) => old.rewind().ok().and_then(|()| small(&mut old)),
     };
-    let new = small(&mut *open(wish, wanted, sight)?);
+    let new = small(&mut *open(desired, wanted, access)?);
     let (Some(old), Some(new)) = (old, new) else {
         return Ok(None);
     };

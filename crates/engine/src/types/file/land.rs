@@ -10,12 +10,12 @@ use bunraku_files::{StagedFile, replace_link_in};
 use rustix::fs::{AtFlags, Gid, Mode, Uid, fchmod, fchown, unlinkat};
 use rustix::io::Errno;
 
-use super::look::{Attributes, Found, Seen};
+use super::desired::Validate;
 use super::mode::FileMode;
+use super::observed::{Attributes, ObservedFile, PathContent};
 use super::place::Place;
-use super::wish::Validate;
 use crate::types::exec::{Run, shell};
-use crate::{Hands, StepError};
+use crate::{StepError, WriteAccess};
 
 /// Mode, owner and group of a created file.
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +30,7 @@ impl Finish {
     /// else the current ones.
     pub(super) fn wanted(
         mode: Option<&FileMode>,
-        seen: &Seen,
+        observed: &ObservedFile,
         directory: bool,
         now: Option<Attributes>,
     ) -> Self {
@@ -38,8 +38,8 @@ impl Finish {
         let from = now.map_or(usual, |now| now.mode);
         Self {
             mode: mode.map_or(from, |mode| mode.applied_to(from, directory)),
-            uid: seen.uid.or(now.map(|now| now.uid)),
-            gid: seen.gid.or(now.map(|now| now.gid)),
+            uid: observed.uid.or(now.map(|now| now.uid)),
+            gid: observed.gid.or(now.map(|now| now.gid)),
         }
     }
 }
@@ -55,13 +55,13 @@ pub(super) fn file(
     content: &mut dyn Read,
     finish: Finish,
     validate: Option<&Validate>,
-    hands: &Hands<'_>,
+    write_access: &WriteAccess<'_>,
 ) -> Result<(), StepError> {
     let place =
-        Place::of(path).map_err(|error| StepError::because("the path cannot be used", error))?;
+        Place::of(path).map_err(|error| StepError::because("the path is not usable", error))?;
     let mut fresh = StagedFile::create_in(&place.directory, &place.name)
-        .map_err(cannot("make a file beside", path))?;
-    pour(content, &mut fresh, hands).map_err(|error| match error.kind() {
+        .map_err(cannot("create a temporary file next to", path))?;
+    pour(content, &mut fresh, write_access).map_err(|error| match error.kind() {
         io::ErrorKind::Interrupted => StepError::interrupted(),
         _ => cannot("write", path)(error),
     })?;
@@ -71,23 +71,27 @@ pub(super) fn file(
     fresh.complete().map_err(cannot("write to disk", path))?;
     if let Some(validate) = validate {
         let path = path.with_file_name(fresh.temporary_name());
-        check(validate, &path, hands)?;
+        check(validate, &path, write_access)?;
     }
     fresh.publish_unsynced().map_err(cannot("replace", path))?;
-    hands.sync_directory_later(path.parent().unwrap_or(Path::new("/")));
+    write_access.sync_directory_later(path.parent().unwrap_or(Path::new("/")));
     Ok(())
 }
 
 /// Copies in pieces, and stops when the run is interrupted: the temporary file is
 /// removed, and the old one stays.
-fn pour(content: &mut dyn Read, into: &mut impl Write, hands: &Hands<'_>) -> io::Result<()> {
+fn pour(
+    content: &mut dyn Read,
+    into: &mut impl Write,
+    write_access: &WriteAccess<'_>,
+) -> io::Result<()> {
     let mut buffer = vec![0; 64 << 10];
     loop {
         let count = content.read(&mut buffer)?;
         if count == 0 {
             return Ok(());
         }
-        if hands.cancellation().is_cancelled() {
+        if write_access.cancellation().is_cancelled() {
             return Err(io::ErrorKind::Interrupted.into());
         }
         into.write_all(&buffer[..count])?;
@@ -102,18 +106,22 @@ fn set_owner(file: &File, finish: Finish) -> io::Result<()> {
     Ok(fchown(file, uid, gid)?)
 }
 
-fn check(validate: &Validate, temporary: &Path, hands: &Hands<'_>) -> Result<(), StepError> {
+fn check(
+    validate: &Validate,
+    temporary: &Path,
+    write_access: &WriteAccess<'_>,
+) -> Result<(), StepError> {
     let command = validate
         .command
         .replace(&validate.placeholder, &quoted(temporary));
-    let done = Run::new(shell(command)).run(hands)?;
+    let done = Run::new(shell(command)).run(write_access)?;
     if done.succeeded() {
         return Ok(());
     }
     let said = format!("{}{}", done.stderr_text(), done.stdout_text());
     let said = said.lines().next().unwrap_or_default().to_owned();
     Err(StepError::new(format!(
-        "`{}` refuses the new content ({}): {said}",
+        "`{}` rejected the new content ({}): {said}",
         validate.command,
         done.ending()
     )))
@@ -129,10 +137,10 @@ pub(super) fn link(
     path: &Path,
     target: &Path,
     finish: Finish,
-    hands: &Hands<'_>,
+    write_access: &WriteAccess<'_>,
 ) -> Result<(), StepError> {
     let place =
-        Place::of(path).map_err(|error| StepError::because("the path cannot be used", error))?;
+        Place::of(path).map_err(|error| StepError::because("the path is not usable", error))?;
     replace_link_in(
         &place.directory,
         &place.name,
@@ -140,14 +148,18 @@ pub(super) fn link(
         (finish.uid, finish.gid),
     )
     .map_err(cannot("link", path))?;
-    hands.sync_directory_later(path.parent().unwrap_or(Path::new("/")));
+    write_access.sync_directory_later(path.parent().unwrap_or(Path::new("/")));
     Ok(())
 }
 
 /// Creates a directory with its mode and owner. An existing one stays.
-pub(super) fn directory(path: &Path, finish: Finish, hands: &Hands<'_>) -> Result<(), StepError> {
+pub(super) fn directory(
+    path: &Path,
+    finish: Finish,
+    write_access: &WriteAccess<'_>,
+) -> Result<(), StepError> {
     let place =
-        Place::of(path).map_err(|error| StepError::because("the path cannot be used", error))?;
+        Place::of(path).map_err(|error| StepError::because("the path is not usable", error))?;
     match rustix::fs::mkdirat(&place.directory, &place.name, Mode::from_raw_mode(0o700)) {
         Ok(()) => {}
         Err(Errno::EXIST) => return Ok(()),
@@ -164,7 +176,7 @@ pub(super) fn directory(path: &Path, finish: Finish, hands: &Hands<'_>) -> Resul
     fchmod(&made, mode)
         .map_err(io::Error::from)
         .map_err(cannot("set the mode of", path))?;
-    hands.sync_directory_later(path.parent().unwrap_or(Path::new("/")));
+    write_access.sync_directory_later(path.parent().unwrap_or(Path::new("/")));
     Ok(())
 }
 
@@ -172,30 +184,34 @@ pub(super) fn directory(path: &Path, finish: Finish, hands: &Hands<'_>) -> Resul
 pub(super) fn directories_above(
     path: &Path,
     finish: Finish,
-    hands: &Hands<'_>,
+    write_access: &WriteAccess<'_>,
 ) -> Result<(), StepError> {
     let mut missing: Vec<PathBuf> = Vec::new();
     for above in path.ancestors().skip(1) {
         match super::place::directory(above) {
             Ok(_) => break,
             Err(super::place::PlaceError::Missing(_)) => missing.push(above.to_owned()),
-            Err(error) => return Err(StepError::because("the path cannot be used", error)),
+            Err(error) => return Err(StepError::because("the path is not usable", error)),
         }
     }
     missing
         .iter()
         .rev()
-        .try_for_each(|above| directory(above, finish, hands))
+        .try_for_each(|above| directory(above, finish, write_access))
 }
 
 /// Sets mode and owner of an existing file.
 ///
 /// A file with several names may be an attack: in a directory that is not owned by
 /// root, another name may be `/etc/shadow`. So it is refused there.
-pub(super) fn attributes(path: &Path, found: &Found, finish: Finish) -> Result<(), StepError> {
+pub(super) fn attributes(
+    path: &Path,
+    found: &PathContent,
+    finish: Finish,
+) -> Result<(), StepError> {
     let place =
-        Place::of(path).map_err(|error| StepError::because("the path cannot be used", error))?;
-    if let Found::Link(_) = found {
+        Place::of(path).map_err(|error| StepError::because("the path is not usable", error))?;
+    if let PathContent::Link(_) = found {
         let (uid, gid) = (finish.uid.map(Uid::from_raw), finish.gid.map(Gid::from_raw));
         let owned = rustix::fs::chownat(
             &place.directory,
@@ -216,15 +232,15 @@ pub(super) fn attributes(path: &Path, found: &Found, finish: Finish) -> Result<(
     );
     let stat = rustix::fs::fstat(&file)
         .map_err(io::Error::from)
-        .map_err(cannot("look at", path))?;
+        .map_err(cannot("inspect", path))?;
     let now = Attributes::of(&stat);
-    if now.names > 1 && !matches!(found, Found::Directory(_)) {
+    if now.names > 1 && !matches!(found, PathContent::Directory(_)) {
         let above = rustix::fs::fstat(&place.directory)
             .map_err(io::Error::from)
-            .map_err(cannot("look at", path))?;
+            .map_err(cannot("inspect", path))?;
         if above.st_uid != 0 && above.st_uid != rustix::process::geteuid().as_raw() {
             return Err(StepError::new(format!(
-                "{} has other names (hard links) and lies in a directory of user {}: its owner and mode are not touched",
+                "{} has hard links and is in a directory of user {}: its owner and mode are not changed",
                 path.display(),
                 above.st_uid
             )));
@@ -245,9 +261,9 @@ pub(super) fn attributes(path: &Path, found: &Found, finish: Finish) -> Result<(
 }
 
 /// Removes whatever is at the path, and a directory with its content.
-pub(crate) fn remove(path: &Path, hands: &Hands<'_>) -> Result<(), StepError> {
+pub(crate) fn remove(path: &Path, write_access: &WriteAccess<'_>) -> Result<(), StepError> {
     let place =
-        Place::of(path).map_err(|error| StepError::because("the path cannot be used", error))?;
+        Place::of(path).map_err(|error| StepError::because("the path is not usable", error))?;
     match unlinkat(&place.directory, &place.name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => {}
         Err(Errno::ISDIR | Errno::PERM) => {
@@ -261,6 +277,6 @@ pub(crate) fn remove(path: &Path, hands: &Hands<'_>) -> Result<(), StepError> {
         }
         Err(error) => return Err(cannot("remove", path)(error.into())),
     }
-    hands.sync_directory_later(path.parent().unwrap_or(Path::new("/")));
+    write_access.sync_directory_later(path.parent().unwrap_or(Path::new("/")));
     Ok(())
 }

@@ -2,17 +2,17 @@
 
 mod backup;
 mod content;
+mod desired;
 mod edit;
 pub(crate) mod land;
-mod look;
 mod mode;
+mod observed;
 pub(crate) mod place;
 mod spec;
 mod template;
 #[cfg(test)]
 mod tests;
 mod tree;
-mod wish;
 
 use std::path::Path;
 
@@ -20,12 +20,12 @@ pub(crate) use backup::put_back;
 pub use backup::{Backup, BackupError, backups};
 
 use crate::{
-    Applied, Change, Declaration, Hands, Observation, Provider, Refusal, Relations, ResourceType,
-    Shown, Sight, StepError, TypeSpec,
+    ApplyResult, Change, Declaration, DisplayValue, Observation, Provider, ReadAccess, Refusal,
+    Relations, ResourceType, StepError, TypeSpec, WriteAccess,
 };
+use desired::{Content, DesiredFile, Ensure};
 use land::Finish;
-use look::{Attributes, Found, Seen};
-use wish::{Content, Ensure, Wish};
+use observed::{Attributes, ObservedFile, PathContent};
 
 pub(crate) struct File;
 
@@ -40,80 +40,84 @@ enum Kind {
     Unmanaged,
 }
 
-fn kind_wished(wish: &Wish, found: &Found) -> Kind {
-    let managed = match &wish.content {
+fn desired_kind(desired: &DesiredFile, found: &PathContent) -> Kind {
+    let managed = match &desired.content {
         Content::Unmanaged => false,
-        Content::Edits(_) => wish.create || *found != Found::Nothing,
+        Content::Edits(_) => desired.create || *found != PathContent::Nothing,
         _ => true,
     };
-    match &wish.ensure {
+    match &desired.ensure {
         Ensure::Absent => Kind::Nothing,
         Ensure::File => Kind::File,
         Ensure::Directory => Kind::Directory,
         Ensure::Link(_) => Kind::Link,
-        Ensure::Present if managed || *found == Found::Nothing => Kind::File,
+        Ensure::Present if managed || *found == PathContent::Nothing => Kind::File,
         Ensure::Unspecified if managed => Kind::File,
         Ensure::Present | Ensure::Unspecified => match found {
-            Found::File(_) => Kind::File,
-            Found::Directory(_) => Kind::Directory,
-            Found::Nothing | Found::Link(_) | Found::Other(_) => Kind::Unmanaged,
+            PathContent::File(_) => Kind::File,
+            PathContent::Directory(_) => Kind::Directory,
+            PathContent::Nothing | PathContent::Link(_) | PathContent::Other(_) => Kind::Unmanaged,
         },
     }
 }
 
 /// Returns the desired mode and owner, given the current state.
-fn finish(wish: &Wish, seen: &Seen, kind: Kind) -> Finish {
+fn finish(desired: &DesiredFile, observed: &ObservedFile, kind: Kind) -> Finish {
     let directory = kind == Kind::Directory;
-    let now = match (&seen.found, kind) {
-        (Found::File(now), Kind::File) | (Found::Directory(now), Kind::Directory) => Some(*now),
+    let now = match (&observed.found, kind) {
+        (PathContent::File(now), Kind::File) | (PathContent::Directory(now), Kind::Directory) => {
+            Some(*now)
+        }
         _ => None,
     };
-    let mode = match directory {
-        true => &wish.directory_mode,
-        false => &wish.mode,
+    let mode = if directory {
+        &desired.directory_mode
+    } else {
+        &desired.mode
     };
-    Finish::wanted(mode.as_ref(), seen, directory, now)
+    Finish::wanted(mode.as_ref(), observed, directory, now)
 }
 
 impl ResourceType for File {
-    type Desired = Wish;
-    type Observed = Seen;
+    type Desired = DesiredFile;
+    type Observed = ObservedFile;
 
     fn spec(&self) -> &'static TypeSpec {
         &spec::SPEC
     }
 
-    fn desire(&self, declaration: &Declaration) -> Result<Wish, Refusal> {
-        Wish::read(declaration)
+    fn desire(&self, declaration: &Declaration) -> Result<DesiredFile, Refusal> {
+        DesiredFile::read(declaration)
     }
 
-    fn relations(&self, desired: &Wish, relations: &mut Relations) {
+    fn relations(&self, desired: &DesiredFile, relations: &mut Relations) {
         desired.relations(relations);
     }
 
-    fn is_quick(&self, desired: &Wish) -> bool {
+    fn is_quick(&self, desired: &DesiredFile) -> bool {
         matches!(desired.content, Content::Bytes(_) | Content::Unmanaged)
             && desired.tree.is_none()
             && desired.validate.is_none()
     }
 
-    fn changes(&self, desired: &Wish, observed: &Seen) -> Vec<Change> {
-        let kind = kind_wished(desired, &observed.found);
+    fn changes(&self, desired: &DesiredFile, observed: &ObservedFile) -> Vec<Change> {
+        let kind = desired_kind(desired, &observed.found);
         let mut changes = Vec::new();
         let diff = observed
             .content
             .as_ref()
             .and_then(|content| content.diff.clone());
         match (kind, &observed.found) {
-            (Kind::Unmanaged, _) | (Kind::Nothing, Found::Nothing) => return Vec::new(),
+            (Kind::Unmanaged, _) | (Kind::Nothing, PathContent::Nothing) => return Vec::new(),
             (Kind::Nothing, found) => {
-                return vec![Change::new("ensure", found.word(), Shown::Absent)];
+                return vec![Change::new("ensure", found.word(), DisplayValue::Absent)];
             }
-            (Kind::File, Found::File(now)) | (Kind::Directory, Found::Directory(now)) => {
+            (Kind::File, PathContent::File(now))
+            | (Kind::Directory, PathContent::Directory(now)) => {
                 changes.extend(content_change(observed));
                 changes.extend(attribute_changes(desired, observed, kind, *now));
             }
-            (Kind::Link, Found::Link(target)) => {
+            (Kind::Link, PathContent::Link(target)) => {
                 let Ensure::Link(wanted) = &desired.ensure else {
                     return Vec::new();
                 };
@@ -123,8 +127,8 @@ impl ResourceType for File {
                 }
             }
             (kind, found) => {
-                let from = if *found == Found::Nothing {
-                    Shown::Absent
+                let from = if *found == PathContent::Nothing {
+                    DisplayValue::Absent
                 } else {
                     found.word().into()
                 };
@@ -146,11 +150,12 @@ impl ResourceType for File {
     }
 }
 
-fn content_change(observed: &Seen) -> Option<Change> {
+fn content_change(observed: &ObservedFile) -> Option<Change> {
     let content = observed.content.as_ref().filter(|content| !content.same)?;
     let shown = |sum: &Option<String>| {
-        sum.as_ref()
-            .map_or(Shown::Absent, |sum| Shown::from(format!("{{sha256}}{sum}")))
+        sum.as_ref().map_or(DisplayValue::Absent, |sum| {
+            DisplayValue::from(format!("{{sha256}}{sum}"))
+        })
     };
     Some(
         Change::new("content", shown(&content.old), shown(&content.new))
@@ -158,7 +163,12 @@ fn content_change(observed: &Seen) -> Option<Change> {
     )
 }
 
-fn attribute_changes(desired: &Wish, observed: &Seen, kind: Kind, now: Attributes) -> Vec<Change> {
+fn attribute_changes(
+    desired: &DesiredFile,
+    observed: &ObservedFile,
+    kind: Kind,
+    now: Attributes,
+) -> Vec<Change> {
     let finish = finish(desired, observed, kind);
     let mut changes = Vec::new();
     let named =
@@ -188,39 +198,43 @@ fn attribute_changes(desired: &Wish, observed: &Seen, kind: Kind, now: Attribute
 }
 
 impl Provider for File {
-    fn observe(&self, desired: &Wish, sight: &Sight<'_>) -> Result<Seen, StepError> {
-        look::observe(desired, sight)
+    fn observe(
+        &self,
+        desired: &DesiredFile,
+        access: &ReadAccess<'_>,
+    ) -> Result<ObservedFile, StepError> {
+        observed::observe(desired, access)
     }
 
-    fn apply(&self, step: &Observation<'_, Self>) -> Result<Applied, StepError> {
-        let (desired, observed, changes, hands) = step.parts();
-        let kind = kind_wished(desired, &observed.found);
+    fn apply(&self, step: &Observation<'_, Self>) -> Result<ApplyResult, StepError> {
+        let (desired, observed, changes, write_access) = step.parts();
+        let kind = desired_kind(desired, &observed.found);
         let finish = finish(desired, observed, kind);
         if observed.parents_missing && desired.makedirs {
             let above = Finish {
                 mode: above_mode(desired),
                 ..finish
             };
-            land::directories_above(&observed.path, above, hands)?;
+            land::directories_above(&observed.path, above, write_access)?;
         }
         let path = observed.path.as_path();
         match kind {
             Kind::Unmanaged => {}
             Kind::Nothing => {
-                keep(desired, path, &observed.found, hands)?;
-                land::remove(path, hands)?;
+                keep(desired, path, &observed.found, write_access)?;
+                land::remove(path, write_access)?;
             }
-            Kind::File => self.make_file(desired, observed, changes, finish, hands)?,
-            Kind::Directory => make_directory(desired, observed, finish, hands)?,
-            Kind::Link => make_link(desired, observed, finish, hands)?,
+            Kind::File => self.make_file(desired, observed, changes, finish, write_access)?,
+            Kind::Directory => make_directory(desired, observed, finish, write_access)?,
+            Kind::Link => make_link(desired, observed, finish, write_access)?,
         }
-        (observed.below.iter()).try_for_each(|below| tree::apply(desired, below, hands))?;
-        Ok(Applied::default())
+        (observed.below.iter()).try_for_each(|below| tree::apply(desired, below, write_access))?;
+        Ok(ApplyResult::default())
     }
 }
 
 /// Returns the mode of directories above a file: its `dir_mode`, or the default.
-fn above_mode(desired: &Wish) -> u32 {
+fn above_mode(desired: &DesiredFile) -> u32 {
     match (&desired.directory_mode, &desired.mode) {
         (Some(mode), None) => mode.applied_to(0o755, true),
         _ => 0o755,
@@ -230,11 +244,11 @@ fn above_mode(desired: &Wish) -> u32 {
 impl File {
     fn make_file(
         &self,
-        desired: &Wish,
-        observed: &Seen,
+        desired: &DesiredFile,
+        observed: &ObservedFile,
         changes: &[Change],
         finish: Finish,
-        hands: &Hands<'_>,
+        write_access: &WriteAccess<'_>,
     ) -> Result<(), StepError> {
         let path = observed.path.as_path();
         let rewrites = changes
@@ -243,70 +257,77 @@ impl File {
         if !rewrites {
             return land::attributes(path, &observed.found, finish);
         }
-        keep(desired, path, &observed.found, hands)?;
-        if let Found::Directory(_) = observed.found {
-            land::remove(path, hands)?;
+        keep(desired, path, &observed.found, write_access)?;
+        if let PathContent::Directory(_) = observed.found {
+            land::remove(path, write_access)?;
         }
-        let nothing = content::Wanted::Nothing;
+        let nothing = content::ContentLocation::Nothing;
         let wanted = observed
             .content
             .as_ref()
             .map_or(&nothing, |content| &content.wanted);
-        let mut content = content::open(desired, wanted, hands)?;
+        let mut content = content::open(desired, wanted, write_access)?;
         land::file(
             path,
             &mut *content,
             finish,
             desired.validate.as_ref(),
-            hands,
+            write_access,
         )
     }
 }
 
 fn make_directory(
-    desired: &Wish,
-    observed: &Seen,
+    desired: &DesiredFile,
+    observed: &ObservedFile,
     finish: Finish,
-    hands: &Hands<'_>,
+    write_access: &WriteAccess<'_>,
 ) -> Result<(), StepError> {
     let path = observed.path.as_path();
     match &observed.found {
-        found @ Found::Directory(_) => land::attributes(path, found, finish),
+        found @ PathContent::Directory(_) => land::attributes(path, found, finish),
         found => {
-            if *found != Found::Nothing {
-                keep(desired, path, found, hands)?;
-                land::remove(path, hands)?;
+            if *found != PathContent::Nothing {
+                keep(desired, path, found, write_access)?;
+                land::remove(path, write_access)?;
             }
-            land::directory(path, finish, hands)
+            land::directory(path, finish, write_access)
         }
     }
 }
 
 fn make_link(
-    desired: &Wish,
-    observed: &Seen,
+    desired: &DesiredFile,
+    observed: &ObservedFile,
     finish: Finish,
-    hands: &Hands<'_>,
+    write_access: &WriteAccess<'_>,
 ) -> Result<(), StepError> {
     let Ensure::Link(target) = &desired.ensure else {
         return Ok(());
     };
     let path = observed.path.as_path();
-    keep(desired, path, &observed.found, hands)?;
-    if let Found::Directory(_) = observed.found {
-        land::remove(path, hands)?;
+    keep(desired, path, &observed.found, write_access)?;
+    if let PathContent::Directory(_) = observed.found {
+        land::remove(path, write_access)?;
     }
     let owner = Finish {
         uid: observed.uid,
         gid: observed.gid,
         ..finish
     };
-    land::link(path, target, owner, hands)
+    land::link(path, target, owner, write_access)
 }
 
-fn keep(desired: &Wish, path: &Path, found: &Found, hands: &Hands<'_>) -> Result<(), StepError> {
+fn keep(
+    desired: &DesiredFile,
+    path: &Path,
+    found: &PathContent,
+    write_access: &WriteAccess<'_>,
+) -> Result<(), StepError> {
     match found {
-        Found::File(attributes) if desired.backup => backup::keep(path, *attributes, hands),
+        PathContent::File(attributes) if desired.backup => {
+            backup::keep(path, *attributes, write_access)
+        }
         _ => Ok(()),
     }
 }

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_of_puppet_can_be_searched_by_whoever_may_read_it() {
+    fn a_directory_of_puppet_can_be_searched_by_all_who_may_read_it() {
         assert_eq!(FileMode::Exact(0o644).searchable(), FileMode::Exact(0o755));
         assert_eq!(FileMode::Exact(0o600).searchable(), FileMode::Exact(0o700));
     }

@@ -21,7 +21,7 @@ const MOST_LINKS: usize = 40;
 /// The reason why a path cannot be resolved.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PlaceError {
-    #[error("{} is a symbolic link of user {owner}, who could lead it anywhere: it is not followed", .link.display())]
+    #[error("{} is a symbolic link owned by user {owner}; it is not followed for security", .link.display())]
     Hostile { link: PathBuf, owner: u32 },
     #[error("{} does not exist", .0.display())]
     Missing(PathBuf),

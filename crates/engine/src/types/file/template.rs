@@ -11,7 +11,7 @@ const FUEL: u64 = 5_000_000;
 
 /// The reason why a template has no content.
 #[derive(Debug, thiserror::Error)]
-#[error("the template fails{}", .line.map_or(String::new(), |line| format!(" at line {line}")))]
+#[error("the template failed{}", .line.map_or(String::new(), |line| format!(" at line {line}")))]
 pub(crate) struct TemplateError {
     line: Option<usize>,
     #[source]
@@ -64,7 +64,7 @@ mod tests {
     #[test]
     fn what_is_undefined_fails_with_its_line() {
         let error = render("a\n{{ nothing }}\n", &Map::new(), &Map::new()).expect_err("undefined");
-        assert_eq!(error.to_string(), "the template fails at line 2");
+        assert_eq!(error.to_string(), "the template failed at line 2");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use crate::types::testing::{apply, lines, noop};
-use crate::{Outcome, Status, Summary};
+use crate::{ResourceOutcome, Status, Summary};
 
 /// A directory for files and one for the engine's state.
 struct Root(tempfile::TempDir);
@@ -37,7 +37,7 @@ impl Root {
     }
 
     /// Applies one file. If that succeeds, a second run must change nothing.
-    fn file(&self, name: &str, parameters: Value) -> Outcome {
+    fn file(&self, name: &str, parameters: Value) -> ResourceOutcome {
         let resource = self.resource(name, parameters);
         let outcome = self.apply(json!([resource])).finished[0].outcome.clone();
         if outcome.status != Status::Failed {
@@ -81,7 +81,7 @@ impl Root {
     }
 }
 
-fn properties(outcome: &Outcome) -> Vec<&str> {
+fn properties(outcome: &ResourceOutcome) -> Vec<&str> {
     outcome
         .changes
         .iter()
@@ -89,7 +89,7 @@ fn properties(outcome: &Outcome) -> Vec<&str> {
         .collect()
 }
 
-fn failure(outcome: &Outcome) -> &str {
+fn failure(outcome: &ResourceOutcome) -> &str {
     assert_eq!(outcome.status, Status::Failed);
     outcome.message.as_deref().expect("a reason")
 }
@@ -266,7 +266,7 @@ fn absent_removes_files_and_links_and_directories_only_with_force() {
         "the link went, not what it led to"
     );
     let outcome = root.file("d", json!({"ensure": "absent"}));
-    assert!(failure(&outcome).contains("only with `force`"));
+    assert!(failure(&outcome).contains("set `force` to remove it"));
     assert_eq!(
         root.file("d", json!({"ensure": "absent", "force": true}))
             .status,
@@ -341,7 +341,7 @@ fn a_template_is_filled_in() {
         json!({"content": "{{ nothing }}", "template": "jinja"}),
     );
     assert!(
-        failure(&outcome).contains("the template fails at line 1"),
+        failure(&outcome).contains("the template failed at line 1"),
         "{outcome:?}"
     );
     assert_eq!(root.text("a"), "1;2;\n", "the old content stays");
@@ -382,7 +382,7 @@ fn a_refused_content_does_not_land() {
         json!({"content": "bad", "validate_cmd": "grep -q good %"}),
     );
     assert!(
-        failure(&outcome).contains("refuses the new content"),
+        failure(&outcome).contains("rejected the new content"),
         "{outcome:?}"
     );
     assert_eq!(root.text("a.conf"), "good");
@@ -510,13 +510,13 @@ fn a_link_of_another_user_in_the_path_is_not_followed() {
     ] {
         let outcome = root.file("home/config/file", parameters);
         assert!(
-            failure(&outcome).contains("is a symbolic link of user 1"),
+            failure(&outcome).contains("is a symbolic link owned by user 1"),
             "{outcome:?}"
         );
     }
     let outcome = root.file("home/config/a/b", json!({"content": "x", "makedirs": true}));
     assert!(
-        failure(&outcome).contains("is a symbolic link of user 1"),
+        failure(&outcome).contains("is a symbolic link owned by user 1"),
         "{outcome:?}"
     );
     assert_eq!(root.names("victim"), Vec::<String>::new());
@@ -554,7 +554,7 @@ fn a_hard_link_in_somebody_elses_directory_keeps_its_owner_and_mode() {
     give_to_daemon(&root.path("home"));
     fs::hard_link(root.path("shadow"), root.path("home/file")).expect("a link");
     let outcome = root.file("home/file", json!({"owner": "daemon", "mode": "0644"}));
-    assert!(failure(&outcome).contains("has other names"), "{outcome:?}");
+    assert!(failure(&outcome).contains("has hard links"), "{outcome:?}");
     assert_eq!(
         (
             root.mode("shadow"),
@@ -675,7 +675,7 @@ fn a_path_that_climbs_or_is_relative_is_refused_before_anything_changes() {
         let catalog = crate::types::testing::catalog(
             json!([{"type": "File", "title": "x", "parameters": {"path": path, "content": ""}}]),
         );
-        let plan = crate::Plan::new(
+        let plan = crate::CatalogPlan::new(
             &catalog,
             &crate::Registry::standard(),
             crate::PlanOptions::default(),

@@ -9,77 +9,77 @@ use std::path::{Path, PathBuf};
 use bunraku_model::Glob;
 use rustix::fs::{Dir, FileType};
 
+use super::desired::{Content, DesiredFile, Tree};
 use super::land::{self, Finish};
-use super::look::{Attributes, Found, Seen, found};
+use super::observed::{Attributes, ObservedFile, PathContent, found};
 use super::place::Place;
-use super::wish::{Content, Tree, Wish};
-use crate::{Change, Hands, Shown, Sight, SourceEntry, StepError};
+use crate::{Change, DisplayValue, ReadAccess, SourceEntry, StepError, WriteAccess};
 
 /// One entry below a directory that differs.
-pub(crate) struct Below {
+pub(crate) struct TreeDifference {
     pub(super) path: PathBuf,
-    pub(super) act: Act,
+    pub(super) act: TreeAction,
 }
 
-pub(super) enum Act {
+pub(super) enum TreeAction {
     Directory(Finish),
     /// A file to write from this address, in place of the found object.
     File {
         address: String,
         finish: Finish,
-        old: Found,
+        old: PathContent,
     },
     Attributes {
-        found: Found,
+        found: PathContent,
         finish: Finish,
     },
-    Remove(Found),
+    Remove(PathContent),
 }
 
 /// Observes the whole tree. Only paths are held in memory, no contents.
 pub(super) fn look(
-    wish: &Wish,
+    desired: &DesiredFile,
     tree: &Tree,
-    seen: &Seen,
-    sight: &Sight<'_>,
-) -> Result<Vec<Below>, StepError> {
-    let source = source_entries(wish, tree, sight)?;
+    observed: &ObservedFile,
+    access: &ReadAccess<'_>,
+) -> Result<Vec<TreeDifference>, StepError> {
+    let source = source_entries(desired, tree, access)?;
     let mut present = BTreeMap::new();
-    if let Found::Directory(_) = seen.found {
-        walk(&seen.path, tree, &mut present, sight)?;
+    if let PathContent::Directory(_) = observed.found {
+        walk(&observed.path, tree, &mut present, access)?;
     }
     let mut below = Vec::new();
     for (relative, entry) in &source {
-        let path = seen.path.join(relative);
-        if !sight.is_managed(&path) {
+        let path = observed.path.join(relative);
+        if !access.is_managed(&path) {
             below.extend(from_source(
-                wish,
-                seen,
+                desired,
+                observed,
                 &path,
                 entry,
                 present.get(&path),
-                sight,
+                access,
             )?);
         }
     }
     for (path, found) in &present {
-        let relative = path.strip_prefix(&seen.path).unwrap_or(path);
-        if source.contains_key(relative) || sight.is_managed(path) {
+        let relative = path.strip_prefix(&observed.path).unwrap_or(path);
+        if source.contains_key(relative) || access.is_managed(path) {
             continue;
         }
         if tree.purge {
-            let purgeable = tree.purge_directories || !matches!(found, Found::Directory(_));
-            let inside_removed = below.last().is_some_and(|last: &Below| {
-                matches!(last.act, Act::Remove(_)) && path.starts_with(&last.path)
+            let purgeable = tree.purge_directories || !matches!(found, PathContent::Directory(_));
+            let inside_removed = below.last().is_some_and(|last: &TreeDifference| {
+                matches!(last.act, TreeAction::Remove(_)) && path.starts_with(&last.path)
             });
-            if purgeable && !inside_removed && !sight.manages_below(path) {
-                below.push(Below {
+            if purgeable && !inside_removed && !access.manages_below(path) {
+                below.push(TreeDifference {
                     path: path.clone(),
-                    act: Act::Remove(found.clone()),
+                    act: TreeAction::Remove(found.clone()),
                 });
             }
         } else if tree.recurse {
-            below.extend(owned(wish, seen, path, found));
+            below.extend(owned(desired, observed, path, found));
         }
     }
     Ok(below)
@@ -87,16 +87,16 @@ pub(super) fn look(
 
 /// Returns the entries of a source directory by their relative paths.
 fn source_entries(
-    wish: &Wish,
+    desired: &DesiredFile,
     tree: &Tree,
-    sight: &Sight<'_>,
+    access: &ReadAccess<'_>,
 ) -> Result<BTreeMap<PathBuf, SourceEntry>, StepError> {
-    let Content::Source { addresses, .. } = &wish.content else {
+    let Content::Source { addresses, .. } = &desired.content else {
         return Ok(BTreeMap::new());
     };
-    let mut last = StepError::new("there is no source");
+    let mut last = StepError::new("no source");
     for address in addresses {
-        match sight.sources().list(address) {
+        match access.sources().list(address) {
             Ok(entries) => {
                 let wanted = |entry: &SourceEntry| {
                     let names: Vec<&OsStr> = entry.path.iter().collect();
@@ -123,12 +123,12 @@ fn ignored(tree: &Tree, name: &OsStr) -> bool {
 fn walk(
     top: &Path,
     tree: &Tree,
-    present: &mut BTreeMap<PathBuf, Found>,
-    sight: &Sight<'_>,
+    present: &mut BTreeMap<PathBuf, PathContent>,
+    access: &ReadAccess<'_>,
 ) -> Result<(), StepError> {
     let mut open = vec![(top.to_owned(), 1)];
     while let Some((directory, depth)) = open.pop() {
-        if sight.cancellation().is_cancelled() {
+        if access.cancellation().is_cancelled() {
             return Err(StepError::interrupted());
         }
         let cannot = |error: rustix::io::Errno| {
@@ -138,8 +138,7 @@ fn walk(
             )
         };
         let handle = super::place::directory(&directory);
-        let handle =
-            handle.map_err(|error| StepError::because("the path cannot be used", error))?;
+        let handle = handle.map_err(|error| StepError::because("the path is not usable", error))?;
         for entry in Dir::read_from(&handle).map_err(cannot)? {
             let entry = entry.map_err(cannot)?;
             let name: &OsStr =
@@ -163,97 +162,118 @@ fn walk(
 }
 
 fn from_source(
-    wish: &Wish,
-    seen: &Seen,
+    desired: &DesiredFile,
+    observed: &ObservedFile,
     path: &Path,
     entry: &SourceEntry,
-    there: Option<&Found>,
-    sight: &Sight<'_>,
-) -> Result<Option<Below>, StepError> {
+    there: Option<&PathContent>,
+    access: &ReadAccess<'_>,
+) -> Result<Option<TreeDifference>, StepError> {
     let below = |act| {
-        Some(Below {
+        Some(TreeDifference {
             path: path.to_owned(),
             act,
         })
     };
     if entry.directory {
         return Ok(match there {
-            Some(found @ Found::Directory(_)) => owned(wish, seen, path, found),
-            _ => below(Act::Directory(finish(wish, seen, true, None))),
+            Some(found @ PathContent::Directory(_)) => owned(desired, observed, path, found),
+            _ => below(TreeAction::Directory(finish(desired, observed, true, None))),
         });
     }
-    let old = there.cloned().unwrap_or(Found::Nothing);
-    if let (Found::File(attributes), false) = (&old, wish.replace) {
-        return Ok(owned(wish, seen, path, &Found::File(*attributes)));
+    let old = there.cloned().unwrap_or(PathContent::Nothing);
+    if let (PathContent::File(attributes), false) = (&old, desired.replace) {
+        return Ok(owned(
+            desired,
+            observed,
+            path,
+            &PathContent::File(*attributes),
+        ));
     }
-    if let Found::File(attributes) = &old {
-        if same(path, &entry.address, sight)? {
-            return Ok(owned(wish, seen, path, &Found::File(*attributes)));
+    if let PathContent::File(attributes) = &old {
+        if same(path, &entry.address, access)? {
+            return Ok(owned(
+                desired,
+                observed,
+                path,
+                &PathContent::File(*attributes),
+            ));
         }
-        let finish = finish(wish, seen, false, Some(*attributes));
-        return Ok(below(Act::File {
+        let finish = finish(desired, observed, false, Some(*attributes));
+        return Ok(below(TreeAction::File {
             address: entry.address.clone(),
             finish,
             old,
         }));
     }
-    Ok(below(Act::File {
+    Ok(below(TreeAction::File {
         address: entry.address.clone(),
-        finish: finish(wish, seen, false, None),
+        finish: finish(desired, observed, false, None),
         old,
     }))
 }
 
-fn same(path: &Path, address: &str, sight: &Sight<'_>) -> Result<bool, StepError> {
+fn same(path: &Path, address: &str, access: &ReadAccess<'_>) -> Result<bool, StepError> {
     let cannot = |error| StepError::because(format!("cannot compare {}", path.display()), error);
     let place =
-        Place::of(path).map_err(|error| StepError::because("the path cannot be used", error))?;
+        Place::of(path).map_err(|error| StepError::because("the path is not usable", error))?;
     let mut old = std::fs::File::from(place.open().map_err(std::io::Error::from).map_err(cannot)?);
-    let mut new = sight.sources().open(address)?;
+    let mut new = access.sources().open(address)?;
     super::content::same_streams(&mut old, &mut *new).map_err(cannot)
 }
 
 /// Returns the desired attributes of an entry below, if they differ.
-fn owned(wish: &Wish, seen: &Seen, path: &Path, found: &Found) -> Option<Below> {
+fn owned(
+    desired: &DesiredFile,
+    observed: &ObservedFile,
+    path: &Path,
+    found: &PathContent,
+) -> Option<TreeDifference> {
     let (now, directory) = match found {
-        Found::File(now) => (*now, false),
-        Found::Directory(now) => (*now, true),
-        Found::Nothing | Found::Link(_) | Found::Other(_) => return None,
+        PathContent::File(now) => (*now, false),
+        PathContent::Directory(now) => (*now, true),
+        PathContent::Nothing | PathContent::Link(_) | PathContent::Other(_) => return None,
     };
-    let finish = finish(wish, seen, directory, Some(now));
+    let finish = finish(desired, observed, directory, Some(now));
     let differs = finish.mode != now.mode
         || finish.uid.is_some_and(|uid| uid != now.uid)
         || finish.gid.is_some_and(|gid| gid != now.gid);
-    differs.then(|| Below {
+    differs.then(|| TreeDifference {
         path: path.to_owned(),
-        act: Act::Attributes {
+        act: TreeAction::Attributes {
             found: found.clone(),
             finish,
         },
     })
 }
 
-fn finish(wish: &Wish, seen: &Seen, directory: bool, now: Option<Attributes>) -> Finish {
-    let mode = match directory {
-        true => &wish.directory_mode,
-        false => &wish.file_mode,
+fn finish(
+    desired: &DesiredFile,
+    observed: &ObservedFile,
+    directory: bool,
+    now: Option<Attributes>,
+) -> Finish {
+    let mode = if directory {
+        &desired.directory_mode
+    } else {
+        &desired.file_mode
     };
-    Finish::wanted(mode.as_ref(), seen, directory, now)
+    Finish::wanted(mode.as_ref(), observed, directory, now)
 }
 
 /// Returns the change to report for a difference below.
-pub(super) fn change(seen: &Seen, below: &Below) -> Change {
+pub(super) fn change(observed: &ObservedFile, below: &TreeDifference) -> Change {
     let relative = below
         .path
-        .strip_prefix(&seen.path)
+        .strip_prefix(&observed.path)
         .unwrap_or(&below.path)
         .to_string_lossy()
         .into_owned();
     match &below.act {
-        Act::Directory(_) => Change::new(relative, Shown::Absent, "directory"),
-        Act::File { old, .. } => Change::new(relative, shown(old), "content of the source"),
-        Act::Attributes {
-            found: Found::File(now) | Found::Directory(now),
+        TreeAction::Directory(_) => Change::new(relative, DisplayValue::Absent, "directory"),
+        TreeAction::File { old, .. } => Change::new(relative, shown(old), "content of the source"),
+        TreeAction::Attributes {
+            found: PathContent::File(now) | PathContent::Directory(now),
             finish,
         } => {
             let text = |mode: u32, uid: u32, gid: u32| format!("{mode:04o} {uid}:{gid}");
@@ -264,60 +284,71 @@ pub(super) fn change(seen: &Seen, below: &Below) -> Change {
             );
             Change::new(relative, text(now.mode, now.uid, now.gid), to)
         }
-        Act::Attributes { .. } => Change::new(relative, Shown::Absent, "attributes"),
-        Act::Remove(found) => Change::new(relative, shown(found), Shown::Absent),
+        TreeAction::Attributes { .. } => Change::new(relative, DisplayValue::Absent, "attributes"),
+        TreeAction::Remove(found) => Change::new(relative, shown(found), DisplayValue::Absent),
     }
 }
 
-fn shown(found: &Found) -> Shown {
+fn shown(found: &PathContent) -> DisplayValue {
     match found {
-        Found::Nothing => Shown::Absent,
-        other => Shown::from(other.word()),
+        PathContent::Nothing => DisplayValue::Absent,
+        other => DisplayValue::from(other.word()),
     }
 }
 
 /// Fixes one difference.
-pub(super) fn apply(wish: &Wish, below: &Below, hands: &Hands<'_>) -> Result<(), StepError> {
-    if hands.cancellation().is_cancelled() {
+pub(super) fn apply(
+    desired: &DesiredFile,
+    below: &TreeDifference,
+    write_access: &WriteAccess<'_>,
+) -> Result<(), StepError> {
+    if write_access.cancellation().is_cancelled() {
         return Err(StepError::interrupted());
     }
     match &below.act {
-        Act::Directory(finish) => land::directory(&below.path, *finish, hands),
-        Act::File {
+        TreeAction::Directory(finish) => land::directory(&below.path, *finish, write_access),
+        TreeAction::File {
             address,
             finish,
             old,
         } => {
-            keep(wish, &below.path, old, hands)?;
-            if let Found::Directory(_) = old {
-                if !wish.force {
+            keep(desired, &below.path, old, write_access)?;
+            if let PathContent::Directory(_) = old {
+                if !desired.force {
                     let path = below.path.display();
                     return Err(StepError::new(format!(
-                        "{path} is a directory: it is removed only with `force`"
+                        "{path} is a directory: set `force` to remove it"
                     )));
                 }
-                land::remove(&below.path, hands)?;
+                land::remove(&below.path, write_access)?;
             }
-            let mut content = hands.sources().open(address)?;
+            let mut content = write_access.sources().open(address)?;
             land::file(
                 &below.path,
                 &mut *content,
                 *finish,
-                wish.validate.as_ref(),
-                hands,
+                desired.validate.as_ref(),
+                write_access,
             )
         }
-        Act::Attributes { found, finish } => land::attributes(&below.path, found, *finish),
-        Act::Remove(found) => {
-            keep(wish, &below.path, found, hands)?;
-            land::remove(&below.path, hands)
+        TreeAction::Attributes { found, finish } => land::attributes(&below.path, found, *finish),
+        TreeAction::Remove(found) => {
+            keep(desired, &below.path, found, write_access)?;
+            land::remove(&below.path, write_access)
         }
     }
 }
 
-fn keep(wish: &Wish, path: &Path, found: &Found, hands: &Hands<'_>) -> Result<(), StepError> {
+fn keep(
+    desired: &DesiredFile,
+    path: &Path,
+    found: &PathContent,
+    write_access: &WriteAccess<'_>,
+) -> Result<(), StepError> {
     match found {
-        Found::File(attributes) if wish.backup => super::backup::keep(path, *attributes, hands),
+        PathContent::File(attributes) if desired.backup => {
+            super::backup::keep(path, *attributes, write_access)
+        }
         _ => Ok(()),
     }
 }

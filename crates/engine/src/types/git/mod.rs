@@ -15,7 +15,9 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::{accounts, single_line};
-use crate::{Change, Declaration, Refusal, Relations, ResourceType, Shown, Thing, TypeSpec};
+use crate::{
+    Change, Declaration, DisplayValue, Refusal, Relations, ResourceType, SystemObject, TypeSpec,
+};
 
 pub(crate) struct Git;
 
@@ -28,7 +30,7 @@ enum Ensure {
     Absent,
 }
 
-pub(crate) struct Wish {
+pub(crate) struct DesiredCheckout {
     path: String,
     /// Another path to the checkout, as long as its name cannot be trusted.
     reached: Option<std::path::PathBuf>,
@@ -45,7 +47,7 @@ pub(crate) struct Wish {
 }
 
 /// The state of the path.
-pub(crate) enum Seen {
+pub(crate) enum ObservedCheckout {
     Nothing,
     /// Something that is not a repository.
     Other,
@@ -62,14 +64,14 @@ pub(crate) struct Checkout {
 }
 
 impl ResourceType for Git {
-    type Desired = Wish;
-    type Observed = Seen;
+    type Desired = DesiredCheckout;
+    type Observed = ObservedCheckout;
 
     fn spec(&self) -> &'static TypeSpec {
         &spec::SPEC
     }
 
-    fn desire(&self, declaration: &Declaration) -> Result<Wish, Refusal> {
+    fn desire(&self, declaration: &Declaration) -> Result<DesiredCheckout, Refusal> {
         let words = ["present", "latest", "cloned", "bare", "absent"];
         let ensure = match declaration.word("ensure", &words)? {
             Some("latest") => Ensure::Latest,
@@ -82,14 +84,14 @@ impl ResourceType for Git {
         let path = declaration.name()?;
         if !path.starts_with('/') || path == "/" || path.split('/').any(|part| part == "..") {
             return Err(Refusal::other(format!(
-                "`{path}` is not a full path without `..`"
+                "`{path}` is not an absolute path without `..`"
             )));
         }
         let user = single_line::word(declaration, "user")?;
         if user.as_deref().is_some_and(|user| !accounts::is_name(user)) {
             return Err(declaration.refuse("user", "the name of a user"));
         }
-        Ok(Wish {
+        Ok(DesiredCheckout {
             reached: None,
             path: path.trim_end_matches('/').to_owned(),
             ensure,
@@ -110,17 +112,21 @@ impl ResourceType for Git {
         })
     }
 
-    fn changes(&self, desired: &Wish, observed: &Seen) -> Vec<Change> {
+    fn changes(&self, desired: &DesiredCheckout, observed: &ObservedCheckout) -> Vec<Change> {
         let found = match (desired.ensure, observed) {
-            (Ensure::Absent, Seen::Nothing) => return Vec::new(),
+            (Ensure::Absent, ObservedCheckout::Nothing) => return Vec::new(),
             (Ensure::Absent, _) => {
                 return vec![Change::new("ensure", json!("present"), json!("absent"))];
             }
-            (_, Seen::Repository(found)) => found,
-            (_, Seen::Nothing) => {
-                return vec![Change::new("ensure", Shown::Absent, json!("present"))];
+            (_, ObservedCheckout::Repository(found)) => found,
+            (_, ObservedCheckout::Nothing) => {
+                return vec![Change::new(
+                    "ensure",
+                    DisplayValue::Absent,
+                    json!("present"),
+                )];
             }
-            (_, Seen::Other) => {
+            (_, ObservedCheckout::Other) => {
                 return vec![Change::new(
                     "ensure",
                     json!("something else"),
@@ -130,10 +136,9 @@ impl ResourceType for Git {
         };
         let mut changes = Vec::new();
         if found.source.as_ref() != Some(&desired.source) {
-            let old = found
-                .source
-                .as_deref()
-                .map_or(Shown::Absent, |old| Shown::Value(json!(shown(old))));
+            let old = found.source.as_deref().map_or(DisplayValue::Absent, |old| {
+                DisplayValue::Value(json!(shown(old)))
+            });
             changes.push(Change::new("source", old, json!(shown(&desired.source))));
         }
         if matches!(desired.ensure, Ensure::Cloned | Ensure::Bare) {
@@ -141,7 +146,10 @@ impl ResourceType for Git {
         }
         let pinned = desired.revision.is_some() || desired.ensure == Ensure::Latest;
         if pinned && (found.wanted.is_none() || found.wanted != found.head) {
-            let old = found.head.clone().map_or(Shown::Absent, Shown::from);
+            let old = found
+                .head
+                .clone()
+                .map_or(DisplayValue::Absent, DisplayValue::from);
             let wanted = found.wanted.clone().or_else(|| desired.revision.clone());
             changes.push(Change::new(
                 "revision",
@@ -151,22 +159,25 @@ impl ResourceType for Git {
         } else if found.dirty && desired.force {
             changes.push(Change::new(
                 "content",
-                json!("changed here"),
+                json!("local changes"),
                 json!("as committed"),
             ));
         }
         changes
     }
 
-    fn relations(&self, desired: &Wish, relations: &mut Relations) {
-        relations.provides(Thing::Path(desired.path.clone().into()));
+    fn relations(&self, desired: &DesiredCheckout, relations: &mut Relations) {
+        relations.provides(SystemObject::Path(desired.path.clone().into()));
         relations.needs_path_above(&desired.path);
         if let Some(user) = &desired.user {
-            relations.needs(Thing::User(user.clone()), "its user");
+            relations.needs(SystemObject::User(user.clone()), "its user");
         }
-        relations.genius_needs(Thing::Package("git".to_owned()), "it brings git");
+        relations.genius_needs(SystemObject::Package("git".to_owned()), "provides git");
         if desired.source.starts_with('/') {
-            relations.genius_needs(Thing::Path(desired.source.clone().into()), "its source");
+            relations.genius_needs(
+                SystemObject::Path(desired.source.clone().into()),
+                "its source",
+            );
         }
     }
 }
@@ -175,7 +186,7 @@ impl ResourceType for Git {
 fn plain(declaration: &Declaration, name: &str) -> Result<Option<String>, Refusal> {
     match single_line::line(declaration, name)? {
         Some(text) if text.is_empty() || text.starts_with('-') || text.starts_with("ext::") => {
-            Err(declaration.refuse(name, "something that is not an option of git"))
+            Err(declaration.refuse(name, "a value that does not start with `-`"))
         }
         other => Ok(other),
     }

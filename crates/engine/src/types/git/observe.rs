@@ -1,23 +1,23 @@
 //! Observing a checkout and its source.
 
-use super::{Checkout, Ensure, Seen, Wish, shown};
-use crate::types::exec::{Done, Run};
+use super::{Checkout, DesiredCheckout, Ensure, ObservedCheckout, shown};
+use crate::types::exec::{FinishedCommand, Run};
 use crate::types::tool;
-use crate::{Sight, StepError};
+use crate::{ReadAccess, StepError};
 
 /// Creates a git command for the checkout.
-pub(super) fn git(wish: &Wish, arguments: &[&str], sight: &Sight<'_>) -> Run {
-    let reached = wish.reached.clone();
-    let path = reached.unwrap_or_else(|| sight.path(&wish.path));
+pub(super) fn git(desired: &DesiredCheckout, arguments: &[&str], access: &ReadAccess<'_>) -> Run {
+    let reached = desired.reached.clone();
+    let path = reached.unwrap_or_else(|| access.path(&desired.path));
     let mut words: Vec<std::ffi::OsString> = vec!["git".into(), "-C".into(), path.into()];
     words.extend(arguments.iter().map(Into::into));
-    prepared(wish, Run::new(words))
+    prepared(desired, Run::new(words))
 }
 
 /// Disables prompts, and output that could reveal a password.
-pub(super) fn prepared(wish: &Wish, run: Run) -> Run {
+pub(super) fn prepared(desired: &DesiredCheckout, run: Run) -> Run {
     let mut ssh = "ssh -o BatchMode=yes".to_owned();
-    if let Some(identity) = &wish.identity {
+    if let Some(identity) = &desired.identity {
         ssh.push_str(&format!(" -i '{}'", identity.replace('\'', "'\\''")));
     }
     let run = run
@@ -25,88 +25,99 @@ pub(super) fn prepared(wish: &Wish, run: Run) -> Run {
         .environment("GIT_ASKPASS", "/bin/false")
         .environment("SSH_ASKPASS", "/bin/false")
         .environment("GIT_SSH_COMMAND", ssh)
-        .timeout(wish.timeout)
+        .timeout(desired.timeout)
         .quiet();
-    match &wish.user {
+    match &desired.user {
         Some(user) => run.user(user),
         None => run,
     }
 }
 
 /// Returns the error of git, without passwords.
-pub(super) fn complaint(wish: &Wish, what: &str, done: &Done) -> StepError {
+pub(super) fn complaint(
+    desired: &DesiredCheckout,
+    what: &str,
+    done: &FinishedCommand,
+) -> StepError {
     let text = tool::complaint(what, done).chain();
-    StepError::new(text.replace(&wish.source, &shown(&wish.source)))
+    StepError::new(text.replace(&desired.source, &shown(&desired.source)))
 }
 
-fn ask(wish: &Wish, arguments: &[&str], sight: &Sight<'_>) -> Result<Option<String>, StepError> {
-    let done = git(wish, arguments, sight).run(sight)?;
+fn ask(
+    desired: &DesiredCheckout,
+    arguments: &[&str],
+    access: &ReadAccess<'_>,
+) -> Result<Option<String>, StepError> {
+    let done = git(desired, arguments, access).run(access)?;
     let text = done.stdout_text().trim().to_owned();
     Ok((done.succeeded() && !text.is_empty()).then_some(text))
 }
 
-pub(super) fn observe(wish: &Wish, sight: &Sight<'_>) -> Result<Seen, StepError> {
-    let path = sight.path(&wish.path);
+pub(super) fn observe(
+    desired: &DesiredCheckout,
+    access: &ReadAccess<'_>,
+) -> Result<ObservedCheckout, StepError> {
+    let path = access.path(&desired.path);
     let Ok(metadata) = path.symlink_metadata() else {
-        return Ok(Seen::Nothing);
+        return Ok(ObservedCheckout::Nothing);
     };
     if !metadata.is_dir() {
-        return Ok(Seen::Other);
+        return Ok(ObservedCheckout::Other);
     }
     let empty = std::fs::read_dir(&path).is_ok_and(|mut entries| entries.next().is_none());
     if empty {
-        return Ok(Seen::Nothing);
+        return Ok(ObservedCheckout::Nothing);
     }
-    if wish.ensure == Ensure::Absent {
-        return Ok(Seen::Other);
+    if desired.ensure == Ensure::Absent {
+        return Ok(ObservedCheckout::Other);
     }
-    let inside = git(wish, &["rev-parse", "--absolute-git-dir"], sight).run(sight)?;
+    let inside = git(desired, &["rev-parse", "--absolute-git-dir"], access).run(access)?;
     if !inside.succeeded() {
         let said = inside.stderr_text();
         if said.contains("dubious ownership") {
             let message = format!(
-                "{} belongs to another user: say whose it is with `user`",
-                wish.path
+                "{} belongs to another user: set `user` to its owner",
+                desired.path
             );
             return Err(StepError::new(message));
         }
-        return Ok(Seen::Other);
+        return Ok(ObservedCheckout::Other);
     }
     // A directory inside another checkout is not a checkout itself.
     let real = path.canonicalize().unwrap_or(path);
     if !std::path::Path::new(inside.stdout_text().trim()).starts_with(&real) {
-        return Ok(Seen::Other);
+        return Ok(ObservedCheckout::Other);
     }
     let status = ask(
-        wish,
+        desired,
         &["status", "--porcelain", "--untracked-files=no"],
-        sight,
+        access,
     )?;
-    Ok(Seen::Repository(Checkout {
+    Ok(ObservedCheckout::Repository(Checkout {
         head: ask(
-            wish,
+            desired,
             &["rev-parse", "--verify", "--quiet", "HEAD^{commit}"],
-            sight,
+            access,
         )?,
         source: ask(
-            wish,
-            &["config", "--get", &format!("remote.{}.url", wish.remote)],
-            sight,
+            desired,
+            &["config", "--get", &format!("remote.{}.url", desired.remote)],
+            access,
         )?,
-        wanted: wanted(wish, sight)?,
+        wanted: wanted(desired, access)?,
         dirty: status.is_some(),
     }))
 }
 
-fn wanted(wish: &Wish, sight: &Sight<'_>) -> Result<Option<String>, StepError> {
-    match (wish.ensure, &wish.revision) {
+fn wanted(desired: &DesiredCheckout, access: &ReadAccess<'_>) -> Result<Option<String>, StepError> {
+    match (desired.ensure, &desired.revision) {
         (Ensure::Latest, revision) => {
             match revision.as_deref().filter(|revision| is_commit(revision)) {
                 Some(commit) => Ok(Some(commit.to_owned())),
-                None => remote_tip(wish, sight).map(Some),
+                None => remote_tip(desired, access).map(Some),
             }
         }
-        (Ensure::Present, Some(revision)) => known(wish, revision, sight),
+        (Ensure::Present, Some(revision)) => known(desired, revision, access),
         _ => Ok(None),
     }
 }
@@ -117,12 +128,12 @@ pub(super) fn is_commit(revision: &str) -> bool {
 
 /// Returns the commit of a revision among the objects fetched so far.
 pub(super) fn known(
-    wish: &Wish,
+    desired: &DesiredCheckout,
     revision: &str,
-    sight: &Sight<'_>,
+    access: &ReadAccess<'_>,
 ) -> Result<Option<String>, StepError> {
     let names = [
-        format!("refs/remotes/{}/{revision}", wish.remote),
+        format!("refs/remotes/{}/{revision}", desired.remote),
         format!("refs/tags/{revision}"),
         revision.to_owned(),
     ];
@@ -131,7 +142,11 @@ pub(super) fn known(
     let count = if hexadecimal { 3 } else { 2 };
     for name in names.iter().take(count) {
         let commit = format!("{name}^{{commit}}");
-        let found = ask(wish, &["rev-parse", "--verify", "--quiet", &commit], sight)?;
+        let found = ask(
+            desired,
+            &["rev-parse", "--verify", "--quiet", &commit],
+            access,
+        )?;
         if found.is_some() {
             return Ok(found);
         }
@@ -140,16 +155,16 @@ pub(super) fn known(
 }
 
 /// Returns the current commit of the revision at the source.
-fn remote_tip(wish: &Wish, sight: &Sight<'_>) -> Result<String, StepError> {
-    let revision = wish.revision.as_deref().unwrap_or("HEAD");
+fn remote_tip(desired: &DesiredCheckout, access: &ReadAccess<'_>) -> Result<String, StepError> {
+    let revision = desired.revision.as_deref().unwrap_or("HEAD");
     let peeled = format!("{revision}^{{}}");
-    let words = ["git", "ls-remote", "--", &wish.source, revision, &peeled];
-    let done = prepared(wish, Run::new(words)).run(sight)?;
+    let words = ["git", "ls-remote", "--", &desired.source, revision, &peeled];
+    let done = prepared(desired, Run::new(words)).run(access)?;
     if !done.succeeded() {
-        return Err(complaint(wish, "git ls-remote", &done));
+        return Err(complaint(desired, "git ls-remote", &done));
     }
     tip(&done.stdout_text(), revision)
-        .ok_or_else(|| StepError::new(format!("{} has no `{revision}`", shown(&wish.source))))
+        .ok_or_else(|| StepError::new(format!("{} has no `{revision}`", shown(&desired.source))))
 }
 
 /// Finds a revision. A branch comes before a tag. For a tag with a message, returns the

@@ -7,63 +7,74 @@ use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid, fchown, mkdirat, openat, renam
 use rustix::io::Errno;
 
 use super::observe::{complaint, git, is_commit, known, observe, prepared};
-use super::{Checkout, Ensure, Git, Seen, Wish, shown};
+use super::{Checkout, DesiredCheckout, Ensure, Git, ObservedCheckout, shown};
 use crate::types::accounts;
 use crate::types::exec::Run;
 use crate::types::file::{land, place};
-use crate::{Applied, Change, Hands, Observation, Provider, Sight, StepError};
+use crate::{ApplyResult, Change, Observation, Provider, ReadAccess, StepError, WriteAccess};
 
 impl Provider for Git {
-    fn observe(&self, desired: &Wish, sight: &Sight<'_>) -> Result<Seen, StepError> {
-        observe(desired, sight)
+    fn observe(
+        &self,
+        desired: &DesiredCheckout,
+        access: &ReadAccess<'_>,
+    ) -> Result<ObservedCheckout, StepError> {
+        observe(desired, access)
     }
 
-    fn apply(&self, step: &Observation<'_, Self>) -> Result<Applied, StepError> {
-        let (desired, observed, changes, hands) = step.parts();
+    fn apply(&self, step: &Observation<'_, Self>) -> Result<ApplyResult, StepError> {
+        let (desired, observed, changes, write_access) = step.parts();
         match (desired.ensure, observed) {
-            (Ensure::Absent, _) => land::remove(&hands.path(&desired.path), hands)?,
-            (_, Seen::Nothing) => clone(desired, hands)?,
-            (_, Seen::Other) if desired.force => {
-                land::remove(&hands.path(&desired.path), hands)?;
-                clone(desired, hands)?;
+            (Ensure::Absent, _) => land::remove(&write_access.path(&desired.path), write_access)?,
+            (_, ObservedCheckout::Nothing) => clone(desired, write_access)?,
+            (_, ObservedCheckout::Other) if desired.force => {
+                land::remove(&write_access.path(&desired.path), write_access)?;
+                clone(desired, write_access)?;
             }
-            (_, Seen::Other) => {
+            (_, ObservedCheckout::Other) => {
                 let message = format!(
-                    "{} holds something that is no checkout; `force` would replace it",
+                    "{} is not a checkout; set `force` to replace it",
                     desired.path
                 );
                 return Err(StepError::new(message));
             }
-            (_, Seen::Repository(found)) => {
-                refuse_hostile_links(desired, hands)?;
-                update(desired, found, changes, hands)?;
+            (_, ObservedCheckout::Repository(found)) => {
+                refuse_hostile_links(desired, write_access)?;
+                update(desired, found, changes, write_access)?;
             }
         }
-        Ok(Applied::default())
+        Ok(ApplyResult::default())
     }
 }
 
 /// Refuses a checkout that is reached through a link of another user.
-fn refuse_hostile_links(wish: &Wish, hands: &Hands<'_>) -> Result<(), StepError> {
-    place::directory(&hands.path(&wish.path))
+fn refuse_hostile_links(
+    desired: &DesiredCheckout,
+    write_access: &WriteAccess<'_>,
+) -> Result<(), StepError> {
+    place::directory(&write_access.path(&desired.path))
         .map(drop)
-        .map_err(|error| StepError::because("the path cannot be used", error))
+        .map_err(|error| StepError::because("the path is not usable", error))
 }
 
-fn act(wish: &Wish, arguments: &[&str], hands: &Hands<'_>) -> Result<(), StepError> {
-    let done = git(wish, arguments, hands).run(hands)?;
+fn act(
+    desired: &DesiredCheckout,
+    arguments: &[&str],
+    write_access: &WriteAccess<'_>,
+) -> Result<(), StepError> {
+    let done = git(desired, arguments, write_access).run(write_access)?;
     let what = format!("git {}", arguments.first().unwrap_or(&""));
     if done.succeeded() {
         Ok(())
     } else {
-        Err(complaint(wish, &what, &done))
+        Err(complaint(desired, &what, &done))
     }
 }
 
 /// Clones beside the place and moves the clone there, so that an interrupted clone
 /// leaves nothing that looks like a checkout.
-fn clone(wish: &Wish, hands: &Hands<'_>) -> Result<(), StepError> {
-    let path = hands.path(&wish.path);
+fn clone(desired: &DesiredCheckout, write_access: &WriteAccess<'_>) -> Result<(), StepError> {
+    let path = write_access.path(&desired.path);
     let parent = path.parent().unwrap_or(Path::new("/"));
     let what = || format!("cannot create {}", path.display());
     let above =
@@ -74,7 +85,7 @@ fn clone(wish: &Wish, hands: &Hands<'_>) -> Result<(), StepError> {
         name.to_string_lossy(),
         uuid::Uuid::new_v4().simple()
     );
-    let cloned = clone_beside(wish, parent, &above, &beside, hands).and_then(|()| {
+    let cloned = clone_beside(desired, parent, &above, &beside, write_access).and_then(|()| {
         let failed = |error: Errno| StepError::because(what(), std::io::Error::from(error));
         match unlinkat(&above, name, AtFlags::REMOVEDIR) {
             // An empty directory is replaced. A file or a link is not.
@@ -84,10 +95,10 @@ fn clone(wish: &Wish, hands: &Hands<'_>) -> Result<(), StepError> {
         renameat(&above, beside.as_str(), &above, name).map_err(failed)
     });
     if cloned.is_err() {
-        let _ = land::remove(&parent.join(&beside), hands);
+        let _ = land::remove(&parent.join(&beside), write_access);
         return cloned;
     }
-    hands.sync_directory_later(parent);
+    write_access.sync_directory_later(parent);
     Ok(())
 }
 
@@ -97,11 +108,11 @@ fn clone(wish: &Wish, hands: &Hands<'_>) -> Result<(), StepError> {
 /// could redirect the name. As another user it gets the name, and has only the access
 /// of that user.
 fn clone_beside(
-    wish: &Wish,
+    desired: &DesiredCheckout,
     parent: &Path,
     above: &OwnedFd,
     beside: &str,
-    hands: &Hands<'_>,
+    write_access: &WriteAccess<'_>,
 ) -> Result<(), StepError> {
     let failed = |error: Errno| {
         let what = format!("cannot create {}", parent.join(beside).display());
@@ -110,28 +121,32 @@ fn clone_beside(
     mkdirat(above, beside, Mode::from_raw_mode(0o755)).map_err(failed)?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let directory = openat(above, beside, flags, Mode::empty()).map_err(failed)?;
-    let Some(user) = &wish.user else {
-        return clone_to(wish, &place::path_of(&directory), hands);
+    let Some(user) = &desired.user else {
+        return clone_to(desired, &place::path_of(&directory), write_access);
     };
-    let account = accounts::find_user(hands, user)?;
-    let account = account.ok_or_else(|| StepError::new(format!("there is no user `{user}`")))?;
+    let account = accounts::find_user(write_access, user)?;
+    let account = account.ok_or_else(|| StepError::new(format!("no user `{user}`")))?;
     let (uid, gid) = (Uid::from_raw(account.uid), Gid::from_raw(account.gid));
     fchown(&directory, Some(uid), Some(gid)).map_err(failed)?;
-    clone_to(wish, &parent.join(beside), hands)
+    clone_to(desired, &parent.join(beside), write_access)
 }
 
-fn clone_to(wish: &Wish, place: &Path, hands: &Hands<'_>) -> Result<(), StepError> {
-    let mut words: Vec<String> = ["git", "clone", "--origin", &wish.remote]
+fn clone_to(
+    desired: &DesiredCheckout,
+    place: &Path,
+    write_access: &WriteAccess<'_>,
+) -> Result<(), StepError> {
+    let mut words: Vec<String> = ["git", "clone", "--origin", &desired.remote]
         .map(str::to_owned)
         .to_vec();
-    if wish.ensure == Ensure::Bare {
+    if desired.ensure == Ensure::Bare {
         words.push("--bare".to_owned());
     } else {
         words.push("--no-checkout".to_owned());
     }
-    if let Some(depth) = wish.depth {
+    if let Some(depth) = desired.depth {
         words.push(format!("--depth={depth}"));
-        if let Some(branch) = wish
+        if let Some(branch) = desired
             .revision
             .as_ref()
             .filter(|revision| !is_commit(revision))
@@ -140,51 +155,55 @@ fn clone_to(wish: &Wish, place: &Path, hands: &Hands<'_>) -> Result<(), StepErro
         }
     }
     let mut words: Vec<std::ffi::OsString> = words.into_iter().map(Into::into).collect();
-    words.extend(["--".into(), (&wish.source).into(), place.into()]);
-    let done = prepared(wish, Run::new(words)).run(hands)?;
+    words.extend(["--".into(), (&desired.source).into(), place.into()]);
+    let done = prepared(desired, Run::new(words)).run(write_access)?;
     if !done.succeeded() {
-        return Err(complaint(wish, "git clone", &done));
+        return Err(complaint(desired, "git clone", &done));
     }
-    if wish.ensure == Ensure::Bare {
-        return remember_source(wish, place, hands);
+    if desired.ensure == Ensure::Bare {
+        return remember_source(desired, place, write_access);
     }
-    let there = Wish {
-        path: wish.path.clone(),
+    let there = DesiredCheckout {
+        path: desired.path.clone(),
         reached: Some(place.to_owned()),
-        source: wish.source.clone(),
-        remote: wish.remote.clone(),
-        revision: wish.revision.clone(),
-        user: wish.user.clone(),
-        identity: wish.identity.clone(),
-        ..*wish
+        source: desired.source.clone(),
+        remote: desired.remote.clone(),
+        revision: desired.revision.clone(),
+        user: desired.user.clone(),
+        identity: desired.identity.clone(),
+        ..*desired
     };
-    check_out(&there, None, hands)
+    check_out(&there, None, write_access)
 }
 
 /// Records the source of a bare clone under our name for it as well.
-fn remember_source(wish: &Wish, place: &Path, hands: &Hands<'_>) -> Result<(), StepError> {
-    let key = format!("remote.{}.url", wish.remote);
+fn remember_source(
+    desired: &DesiredCheckout,
+    place: &Path,
+    write_access: &WriteAccess<'_>,
+) -> Result<(), StepError> {
+    let key = format!("remote.{}.url", desired.remote);
     let words = [
         "git".into(),
         "-C".into(),
         place.as_os_str().to_owned(),
         "config".into(),
         key.into(),
-        (&wish.source).into(),
+        (&desired.source).into(),
     ];
-    let done = prepared(wish, Run::new(words)).run(hands)?;
+    let done = prepared(desired, Run::new(words)).run(write_access)?;
     if done.succeeded() {
         Ok(())
     } else {
-        Err(complaint(wish, "git config", &done))
+        Err(complaint(desired, "git config", &done))
     }
 }
 
 fn update(
-    wish: &Wish,
+    desired: &DesiredCheckout,
     found: &Checkout,
     changes: &[Change],
-    hands: &Hands<'_>,
+    write_access: &WriteAccess<'_>,
 ) -> Result<(), StepError> {
     if changes.iter().any(|change| change.property == "source") {
         let verb = if found.source.is_some() {
@@ -192,75 +211,90 @@ fn update(
         } else {
             "add"
         };
-        act(wish, &["remote", verb, &wish.remote, &wish.source], hands)?;
+        act(
+            desired,
+            &["remote", verb, &desired.remote, &desired.source],
+            write_access,
+        )?;
     }
     let moves = changes.iter().any(|change| change.property == "revision");
     if moves {
-        if found.dirty && !wish.force {
+        if found.dirty && !desired.force {
             let message = format!(
-                "{} has changes of its own; `force` would give them up",
-                wish.path
+                "{} has local changes; set `force` to discard them",
+                desired.path
             );
             return Err(StepError::new(message));
         }
-        let known = match &wish.revision {
-            Some(revision) if wish.ensure == Ensure::Present => known(wish, revision, hands)?,
+        let known = match &desired.revision {
+            Some(revision) if desired.ensure == Ensure::Present => {
+                known(desired, revision, write_access)?
+            }
             _ => None,
         };
         if known.is_none() {
             let mut arguments = vec!["fetch", "--tags", "--force", "--prune"];
-            let depth = wish.depth.map(|depth| format!("--depth={depth}"));
+            let depth = desired.depth.map(|depth| format!("--depth={depth}"));
             arguments.extend(depth.as_deref());
-            arguments.push(&wish.remote);
-            act(wish, &arguments, hands)?;
+            arguments.push(&desired.remote);
+            act(desired, &arguments, write_access)?;
         }
     }
     if moves || changes.iter().any(|change| change.property == "content") {
-        check_out(wish, Some(found), hands)?;
+        check_out(desired, Some(found), write_access)?;
     }
     Ok(())
 }
 
 /// Checks out the revision: a branch as that branch, anything else as a detached commit.
-fn check_out(wish: &Wish, found: Option<&Checkout>, hands: &Hands<'_>) -> Result<(), StepError> {
-    let force: &[&str] = if wish.force || found.is_none() {
+fn check_out(
+    desired: &DesiredCheckout,
+    found: Option<&Checkout>,
+    write_access: &WriteAccess<'_>,
+) -> Result<(), StepError> {
+    let force: &[&str] = if desired.force || found.is_none() {
         &["--force"]
     } else {
         &[]
     };
-    let branch = match &wish.revision {
+    let branch = match &desired.revision {
         Some(revision) => Some(revision.clone()),
-        None => default_branch(wish, hands)?,
+        None => default_branch(desired, write_access)?,
     };
     let Some(branch) = branch else {
         // An empty repository has nothing to check out.
         return Ok(());
     };
-    let remote = format!("refs/remotes/{}/{branch}", wish.remote);
-    let is_branch = git(wish, &["rev-parse", "--verify", "--quiet", &remote], hands)
-        .run(hands)?
-        .succeeded();
+    let remote = format!("refs/remotes/{}/{branch}", desired.remote);
+    let is_branch = git(
+        desired,
+        &["rev-parse", "--verify", "--quiet", &remote],
+        write_access,
+    )
+    .run(write_access)?
+    .succeeded();
     if is_branch {
-        if found.is_some() && !wish.force {
-            keep_own_commits(wish, &branch, &remote, hands)?;
+        if found.is_some() && !desired.force {
+            keep_own_commits(desired, &branch, &remote, write_access)?;
         }
         let mut arguments = vec!["checkout", "--quiet"];
         arguments.extend(force);
         arguments.extend(["-B", &branch, &remote, "--"]);
-        act(wish, &arguments, hands)?;
+        act(desired, &arguments, write_access)?;
     } else {
-        let commit = known(wish, &branch, hands)?
-            .ok_or_else(|| StepError::new(format!("{} has no `{branch}`", shown(&wish.source))))?;
+        let commit = known(desired, &branch, write_access)?.ok_or_else(|| {
+            StepError::new(format!("{} has no `{branch}`", shown(&desired.source)))
+        })?;
         let mut arguments = vec!["checkout", "--quiet", "--detach"];
         arguments.extend(force);
         arguments.extend([commit.as_str(), "--"]);
-        act(wish, &arguments, hands)?;
+        act(desired, &arguments, write_access)?;
     }
-    if wish.submodules {
+    if desired.submodules {
         act(
-            wish,
+            desired,
             &["submodule", "update", "--quiet", "--init", "--recursive"],
-            hands,
+            write_access,
         )?;
     }
     Ok(())
@@ -268,14 +302,14 @@ fn check_out(wish: &Wish, found: Option<&Checkout>, hands: &Hands<'_>) -> Result
 
 /// Refuses to lose commits that only the local branch has.
 fn keep_own_commits(
-    wish: &Wish,
+    desired: &DesiredCheckout,
     branch: &str,
     remote: &str,
-    hands: &Hands<'_>,
+    write_access: &WriteAccess<'_>,
 ) -> Result<(), StepError> {
     let local = format!("refs/heads/{branch}");
     let own = git(
-        wish,
+        desired,
         &[
             "rev-list",
             "--max-count=1",
@@ -283,25 +317,28 @@ fn keep_own_commits(
             &format!("^{remote}"),
             "--",
         ],
-        hands,
+        write_access,
     )
-    .run(hands)?;
+    .run(write_access)?;
     if own.succeeded() && !own.stdout_text().trim().is_empty() {
         let message = format!(
-            "the branch `{branch}` in {} has commits of its own; `force` would give them up",
-            wish.path
+            "the branch `{branch}` in {} has local commits; set `force` to discard them",
+            desired.path
         );
         return Err(StepError::new(message));
     }
     Ok(())
 }
 
-fn default_branch(wish: &Wish, hands: &Hands<'_>) -> Result<Option<String>, StepError> {
-    let head = format!("refs/remotes/{}/HEAD", wish.remote);
-    let done = git(wish, &["symbolic-ref", "--quiet", &head], hands).run(hands)?;
+fn default_branch(
+    desired: &DesiredCheckout,
+    write_access: &WriteAccess<'_>,
+) -> Result<Option<String>, StepError> {
+    let head = format!("refs/remotes/{}/HEAD", desired.remote);
+    let done = git(desired, &["symbolic-ref", "--quiet", &head], write_access).run(write_access)?;
     let text = done.stdout_text();
     let name = text
         .trim()
-        .strip_prefix(&format!("refs/remotes/{}/", wish.remote));
+        .strip_prefix(&format!("refs/remotes/{}/", desired.remote));
     Ok(name.map(str::to_owned))
 }

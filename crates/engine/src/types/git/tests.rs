@@ -44,7 +44,7 @@ fn git(place: &Path, arguments: &[&str]) -> String {
     run(command.args(arguments)).trim().to_owned()
 }
 
-fn wish(origin: &Origin, more: Value) -> Value {
+fn desired(origin: &Origin, more: Value) -> Value {
     let mut parameters = json!({"source": origin.0.to_string_lossy()});
     parameters
         .as_object_mut()
@@ -57,12 +57,12 @@ fn wish(origin: &Origin, more: Value) -> Value {
 fn a_checkout_follows_its_branch_when_it_shall_be_the_latest() {
     let machine = Machine::new();
     let origin = Origin::new(&machine);
-    let latest = wish(&origin, json!({"ensure": "latest", "revision": "main"}));
+    let latest = desired(&origin, json!({"ensure": "latest", "revision": "main"}));
     machine.converges(latest.clone());
     assert_eq!(machine.read("/srv/app/file"), "one");
     let new = origin.commit("two");
-    let told = machine.converges(latest);
-    assert!(told.contains(&format!("-> {new}")), "{told}");
+    let transcript = machine.converges(latest);
+    assert!(transcript.contains(&format!("-> {new}")), "{transcript}");
     assert_eq!(machine.read("/srv/app/file"), "two");
     assert_eq!(
         git(&machine.path("/srv/app"), &["branch", "--show-current"]),
@@ -80,16 +80,19 @@ fn a_tag_or_a_commit_is_fetched_when_it_is_not_known_and_then_stays() {
     let machine = Machine::new();
     let origin = Origin::new(&machine);
     let first = origin.git(&["rev-parse", "HEAD"]);
-    machine.converges(wish(&origin, json!({})));
+    machine.converges(desired(&origin, json!({})));
     origin.commit("two");
     origin.git(&["tag", "-a", "-m", "release", "v2"]);
-    machine.converges(wish(&origin, json!({"revision": "v2"})));
+    machine.converges(desired(&origin, json!({"revision": "v2"})));
     assert_eq!(machine.read("/srv/app/file"), "two");
-    machine.converges(wish(&origin, json!({"revision": first})));
+    machine.converges(desired(&origin, json!({"revision": first})));
     assert_eq!(machine.read("/srv/app/file"), "one");
-    machine.converges(wish(&origin, json!({"ensure": "latest", "revision": "v2"})));
-    let told = machine.apply(wish(&origin, json!({"revision": "nonesuch"})));
-    assert!(told.contains("has no `nonesuch`"), "{told}");
+    machine.converges(desired(
+        &origin,
+        json!({"ensure": "latest", "revision": "v2"}),
+    ));
+    let transcript = machine.apply(desired(&origin, json!({"revision": "nonesuch"})));
+    assert!(transcript.contains("has no `nonesuch`"), "{transcript}");
 }
 
 #[test]
@@ -97,7 +100,7 @@ fn changes_and_commits_of_its_own_are_lost_only_by_force() {
     let machine = Machine::new();
     let origin = Origin::new(&machine);
     let latest = |force: bool| {
-        wish(
+        desired(
             &origin,
             json!({"ensure": "latest", "revision": "main", "force": force}),
         )
@@ -105,14 +108,14 @@ fn changes_and_commits_of_its_own_are_lost_only_by_force() {
     machine.converges(latest(false));
     origin.commit("two");
     machine.write("/srv/app/file", "mine");
-    let told = machine.apply(latest(false));
-    assert!(told.contains("has changes of its own"), "{told}");
+    let transcript = machine.apply(latest(false));
+    assert!(transcript.contains("has local changes"), "{transcript}");
     git(
         &machine.path("/srv/app"),
         &["commit", "-q", "-a", "-m", "mine"],
     );
-    let told = machine.apply(latest(false));
-    assert!(told.contains("has commits of its own"), "{told}");
+    let transcript = machine.apply(latest(false));
+    assert!(transcript.contains("has local commits"), "{transcript}");
     assert_eq!(machine.read("/srv/app/file"), "mine");
     machine.converges(latest(true));
     assert_eq!(machine.read("/srv/app/file"), "two");
@@ -122,29 +125,26 @@ fn changes_and_commits_of_its_own_are_lost_only_by_force() {
 }
 
 #[test]
-fn what_is_no_checkout_is_replaced_only_by_force() {
+fn a_path_that_is_not_a_checkout_is_replaced_only_by_force() {
     let machine = Machine::new();
     let origin = Origin::new(&machine);
     machine.write("/srv/app/precious", "x");
-    let told = machine.apply(wish(&origin, json!({})));
-    assert!(
-        told.contains("holds something that is no checkout"),
-        "{told}"
-    );
+    let transcript = machine.apply(desired(&origin, json!({})));
+    assert!(transcript.contains("is not a checkout"), "{transcript}");
     assert_eq!(machine.read("/srv/app/precious"), "x");
-    machine.converges(wish(&origin, json!({"force": true})));
-    machine.converges(wish(&origin, json!({"ensure": "absent"})));
+    machine.converges(desired(&origin, json!({"force": true})));
+    machine.converges(desired(&origin, json!({"ensure": "absent"})));
     assert!(!machine.path("/srv/app").exists());
 }
 
 #[test]
-fn a_source_that_fails_leaves_nothing_and_tells_no_password() {
+fn a_source_that_fails_leaves_nothing_and_shows_no_password() {
     let machine = Machine::new();
     needs(&["git"]);
-    let told = machine.apply(json!([{"type": "Git", "title": "/srv/app", "parameters": {
+    let transcript = machine.apply(json!([{"type": "Git", "title": "/srv/app", "parameters": {
         "source": "http://ada:hunter2@127.0.0.1:9/x.git"}}]));
-    assert!(told.contains("git clone failed"), "{told}");
-    assert!(!told.contains("hunter2"), "{told}");
+    assert!(transcript.contains("git clone failed"), "{transcript}");
+    assert!(!transcript.contains("hunter2"), "{transcript}");
     assert_eq!(std::fs::read_dir(machine.path("/srv")).unwrap().count(), 0);
 }
 
@@ -158,7 +158,7 @@ fn what_git_could_take_for_an_option_is_refused() {
         let catalog = crate::types::testing::catalog(
             json!([{"type": "Git", "title": "/x", "parameters": parameters}]),
         );
-        let plan = crate::Plan::new(
+        let plan = crate::CatalogPlan::new(
             &catalog,
             &crate::Registry::standard(),
             crate::PlanOptions::default(),

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::json;
 
 use crate::Change;
-use crate::types::config_file::{self, Fate};
+use crate::types::config_file::{self, LineEdit};
 
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Line {
@@ -78,9 +78,9 @@ pub(super) fn put(content: &[u8], name: &str, line: Option<&Line>) -> Vec<u8> {
     let mut first = entry.clone();
     config_file::rewrite(content, entry, |text| match Line::read(text) {
         Some(found) if same_place(&found.name, name) => {
-            first.take().map_or(Fate::Remove, Fate::Become)
+            first.take().map_or(LineEdit::Remove, LineEdit::Become)
         }
-        _ => Fate::Keep,
+        _ => LineEdit::Keep,
     })
 }
 

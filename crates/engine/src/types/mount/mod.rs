@@ -12,8 +12,8 @@ use super::file::place;
 use super::{single_line, tool};
 use crate::spec::{argument, parameter};
 use crate::{
-    Applied, Change, Declaration, Hands, Observation, Provider, Refusal, Relations, ResourceType,
-    Shown, Sight, StateFunction, StepError, Thing, TypeSpec,
+    ApplyResult, Change, Declaration, DisplayValue, Observation, Provider, ReadAccess, Refusal,
+    Relations, ResourceType, StateFunction, StepError, SystemObject, TypeSpec, WriteAccess,
 };
 use fstab::Line;
 
@@ -97,7 +97,7 @@ enum Ensure {
     Absent,
 }
 
-pub(crate) struct Wish {
+pub(crate) struct DesiredMount {
     name: String,
     ensure: Ensure,
     /// The desired line. `None` if none is declared.
@@ -108,21 +108,21 @@ pub(crate) struct Wish {
     target: String,
 }
 
-pub(crate) struct Seen {
+pub(crate) struct ObservedMount {
     line: Option<Line>,
     /// The device that is mounted at the path.
     mounted: Option<String>,
 }
 
 impl ResourceType for Mount {
-    type Desired = Wish;
-    type Observed = Seen;
+    type Desired = DesiredMount;
+    type Observed = ObservedMount;
 
     fn spec(&self) -> &'static TypeSpec {
         &SPEC
     }
 
-    fn desire(&self, declaration: &Declaration) -> Result<Wish, Refusal> {
+    fn desire(&self, declaration: &Declaration) -> Result<DesiredMount, Refusal> {
         let words = ["mounted", "present", "defined", "unmounted", "absent"];
         let ensure = match declaration.word("ensure", &words)? {
             Some("mounted") => Ensure::Mounted,
@@ -138,7 +138,7 @@ impl ResourceType for Mount {
         if line.is_none() && matches!(ensure, Ensure::Mounted | Ensure::Present) {
             return Err(Refusal::Missing("device"));
         }
-        Ok(Wish {
+        Ok(DesiredMount {
             name: match name.trim_end_matches('/') {
                 "" => "/".to_owned(),
                 name => name.to_owned(),
@@ -152,14 +152,14 @@ impl ResourceType for Mount {
         })
     }
 
-    fn changes(&self, desired: &Wish, observed: &Seen) -> Vec<Change> {
+    fn changes(&self, desired: &DesiredMount, observed: &ObservedMount) -> Vec<Change> {
         let mut changes = Vec::new();
         match (&observed.line, &desired.line) {
             (Some(_), _) if desired.persist && desired.ensure == Ensure::Absent => {
                 changes.push(Change::new("fstab", json!("present"), json!("absent")));
             }
             (None, Some(_)) if desired.persist && desired.ensure != Ensure::Absent => {
-                changes.push(Change::new("fstab", Shown::Absent, json!("present")));
+                changes.push(Change::new("fstab", DisplayValue::Absent, json!("present")));
             }
             (Some(old), Some(new)) if desired.persist => changes.extend(old.differences(new)),
             _ => {}
@@ -181,18 +181,21 @@ impl ResourceType for Mount {
         changes
     }
 
-    fn refresh_change(&self, desired: &Wish, observed: &Seen) -> Option<Change> {
+    fn refresh_change(&self, desired: &DesiredMount, observed: &ObservedMount) -> Option<Change> {
         let mounted = desired.ensure == Ensure::Mounted && observed.mounted.is_some();
         mounted.then(|| Change::new("mount", json!("mounted"), json!("mounted again")))
     }
 
-    fn relations(&self, desired: &Wish, relations: &mut Relations) {
-        relations.provides(Thing::Other("mount", desired.name.clone()));
-        relations.needs(Thing::Path(desired.name.clone().into()), "its directory");
+    fn relations(&self, desired: &DesiredMount, relations: &mut Relations) {
+        relations.provides(SystemObject::Other("mount", desired.name.clone()));
+        relations.needs(
+            SystemObject::Path(desired.name.clone().into()),
+            "its directory",
+        );
         relations.needs_path_above(&desired.name);
         for above in Path::new(&desired.name).ancestors().skip(1) {
             let above = above.to_string_lossy().into_owned();
-            relations.needs(Thing::Other("mount", above), "the mount above it");
+            relations.needs(SystemObject::Other("mount", above), "the mount above it");
         }
     }
 }
@@ -231,50 +234,59 @@ fn line(declaration: &Declaration, name: &str) -> Result<Option<Line>, Refusal> 
 }
 
 impl Provider for Mount {
-    fn observe(&self, desired: &Wish, sight: &Sight<'_>) -> Result<Seen, StepError> {
-        let content = config_file::read(&sight.path(&desired.target))?;
+    fn observe(
+        &self,
+        desired: &DesiredMount,
+        access: &ReadAccess<'_>,
+    ) -> Result<ObservedMount, StepError> {
+        let content = config_file::read(&access.path(&desired.target))?;
         let table = std::fs::read_to_string("/proc/self/mountinfo")
-            .map_err(|error| StepError::because("cannot read what is mounted", error))?;
+            .map_err(|error| StepError::because("cannot read the mounted file systems", error))?;
         // The kernel reports the real path, without links.
-        let path = sight.path(&desired.name);
+        let path = access.path(&desired.name);
         let real = std::fs::canonicalize(&path).unwrap_or(path);
-        Ok(Seen {
+        Ok(ObservedMount {
             line: fstab::find(content.as_deref().unwrap_or_default(), &desired.name),
             mounted: fstab::mounted_at(&table, &real),
         })
     }
 
-    fn apply(&self, step: &Observation<'_, Self>) -> Result<Applied, StepError> {
-        let (desired, observed, changes, hands) = step.parts();
+    fn apply(&self, step: &Observation<'_, Self>) -> Result<ApplyResult, StepError> {
+        let (desired, observed, changes, write_access) = step.parts();
         if changes.iter().any(|change| change.property != "ensure") {
-            let path = hands.path(&desired.target);
+            let path = write_access.path(&desired.target);
             let line = desired
                 .line
                 .as_ref()
                 .filter(|_| desired.ensure != Ensure::Absent);
-            config_file::edit(&path, NewFile::PUBLIC, hands, |content| {
+            config_file::edit(&path, NewFile::PUBLIC, write_access, |content| {
                 fstab::put(content, &desired.name, line)
             })?;
         }
         let mount_differs = changes.iter().any(|change| change.property == "ensure");
         match desired.ensure {
-            Ensure::Mounted if mount_differs => mount(desired, hands)?,
+            Ensure::Mounted if mount_differs => mount(desired, write_access)?,
             // The mounted file system has other options than the new line.
-            Ensure::Mounted if observed.mounted.is_some() => remount(desired, hands)?,
-            Ensure::Unmounted | Ensure::Absent if mount_differs => unmount(desired, hands)?,
+            Ensure::Mounted if observed.mounted.is_some() => remount(desired, write_access)?,
+            Ensure::Unmounted | Ensure::Absent if mount_differs => unmount(desired, write_access)?,
             _ => {}
         }
-        Ok(Applied::default())
+        Ok(ApplyResult::default())
     }
 
-    fn refresh(&self, desired: &Wish, _: &Seen, hands: &Hands<'_>) -> Result<Applied, StepError> {
-        remount(desired, hands)?;
-        Ok(Applied::default())
+    fn refresh(
+        &self,
+        desired: &DesiredMount,
+        _: &ObservedMount,
+        write_access: &WriteAccess<'_>,
+    ) -> Result<ApplyResult, StepError> {
+        remount(desired, write_access)?;
+        Ok(ApplyResult::default())
     }
 }
 
-fn mount(desired: &Wish, hands: &Hands<'_>) -> Result<(), StepError> {
-    let path = hands.path(&desired.name);
+fn mount(desired: &DesiredMount, write_access: &WriteAccess<'_>) -> Result<(), StepError> {
+    let path = write_access.path(&desired.name);
     if desired.make_directory {
         place::created_directory(&path).map_err(|error| {
             StepError::because(format!("cannot create {}", path.display()), error)
@@ -296,28 +308,28 @@ fn mount(desired: &Wish, hands: &Hands<'_>) -> Result<(), StepError> {
         line.device.clone().into(),
         path.into_os_string(),
     ]);
-    tool::act(&Run::new(words), "mount", hands).map(drop)
+    tool::act(&Run::new(words), "mount", write_access).map(drop)
 }
 
-fn unmount(desired: &Wish, hands: &Hands<'_>) -> Result<(), StepError> {
+fn unmount(desired: &DesiredMount, write_access: &WriteAccess<'_>) -> Result<(), StepError> {
     let words = [
         "umount".into(),
         "--".into(),
-        hands.path(&desired.name).into_os_string(),
+        write_access.path(&desired.name).into_os_string(),
     ];
-    tool::act(&Run::new(words), "umount", hands).map(drop)
+    tool::act(&Run::new(words), "umount", write_access).map(drop)
 }
 
-fn remount(desired: &Wish, hands: &Hands<'_>) -> Result<(), StepError> {
+fn remount(desired: &DesiredMount, write_access: &WriteAccess<'_>) -> Result<(), StepError> {
     if !desired.remounts {
-        unmount(desired, hands)?;
-        return mount(desired, hands);
+        unmount(desired, write_access)?;
+        return mount(desired, write_access);
     }
     let options = desired
         .line
         .as_ref()
         .map_or("", |line| line.options.as_str());
-    let path = hands.path(&desired.name).into_os_string();
+    let path = write_access.path(&desired.name).into_os_string();
     let words = [
         "mount".into(),
         "-o".into(),
@@ -325,7 +337,7 @@ fn remount(desired: &Wish, hands: &Hands<'_>) -> Result<(), StepError> {
         "--".into(),
         path,
     ];
-    tool::act(&Run::new(words), "mount -o remount", hands).map(drop)
+    tool::act(&Run::new(words), "mount -o remount", write_access).map(drop)
 }
 
 #[cfg(test)]

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use super::manager::{Manager, Transaction};
 use super::{Statuses, holder, unknown};
-use crate::types::exec::{Done, Run};
+use crate::types::exec::{FinishedCommand, Run};
 use crate::types::tool;
-use crate::{Hands, Sight, StepError};
+use crate::{ReadAccess, StepError, WriteAccess};
 
 pub(crate) struct Apt;
 
@@ -20,16 +20,16 @@ impl Manager for Apt {
         "apt metadata"
     }
 
-    fn installed(&self, names: &[&str], sight: &Sight<'_>) -> Result<Statuses, StepError> {
+    fn installed(&self, names: &[&str], access: &ReadAccess<'_>) -> Result<Statuses, StepError> {
         let mut admin = OsString::from("--admindir=");
-        admin.push(sight.path("/var/lib/dpkg"));
+        admin.push(access.path("/var/lib/dpkg"));
         let words = [
             "dpkg-query".into(),
             admin,
             "--show".into(),
             format!("--showformat={FORMAT}").into(),
         ];
-        let done = tool::look(words, sight)?;
+        let done = tool::look(words, access)?;
         // An empty database is not a read failure.
         if !done.succeeded() && !done.stderr_text().contains("no packages found") {
             return Err(tool::complaint("dpkg-query", &done));
@@ -41,10 +41,10 @@ impl Manager for Apt {
         &self,
         names: &[&str],
         statuses: &mut Statuses,
-        sight: &Sight<'_>,
+        access: &ReadAccess<'_>,
     ) -> Result<(), StepError> {
-        let unfetched = !has_metadata(sight);
-        let found = policy(names, sight)?;
+        let unfetched = !has_metadata(access);
+        let found = policy(names, access)?;
         for name in names {
             let status = statuses.entry((*name).to_owned()).or_default();
             status.unfetched = unfetched;
@@ -56,15 +56,15 @@ impl Manager for Apt {
         Ok(())
     }
 
-    fn unknown(&self, names: &[&str], sight: &Sight<'_>) -> Result<Vec<String>, StepError> {
-        let found = policy(names, sight)?;
+    fn unknown(&self, names: &[&str], access: &ReadAccess<'_>) -> Result<Vec<String>, StepError> {
+        let found = policy(names, access)?;
         let mut missing = Vec::new();
         for name in names
             .iter()
             .filter(|name| !found.iter().any(|(known, _)| known == *name))
         {
             // A virtual package has no candidate of its own.
-            let done = tool::look(words(sight, "apt-cache", &["showpkg", name]), sight)?;
+            let done = tool::look(words(access, "apt-cache", &["showpkg", name]), access)?;
             let text = done.stdout_text();
             let provided = text
                 .split_once("Reverse Provides:")
@@ -76,41 +76,54 @@ impl Manager for Apt {
         Ok(missing)
     }
 
-    fn refresh(&self, lock_timeout: Duration, hands: &Hands<'_>) -> Result<(), StepError> {
-        let words = words(hands, "apt-get", STRICT_UPDATE);
-        apt_get(words, "apt-get update", lock_timeout, hands).map(drop)
+    fn refresh(
+        &self,
+        lock_timeout: Duration,
+        write_access: &WriteAccess<'_>,
+    ) -> Result<(), StepError> {
+        let words = words(write_access, "apt-get", STRICT_UPDATE);
+        apt_get(words, "apt-get update", lock_timeout, write_access).map(drop)
     }
 
-    fn carry_out(&self, transaction: &Transaction, hands: &Hands<'_>) -> Result<(), StepError> {
+    fn carry_out(
+        &self,
+        transaction: &Transaction,
+        write_access: &WriteAccess<'_>,
+    ) -> Result<(), StepError> {
         let options = &transaction.options;
         if !transaction.install.is_empty() || !transaction.remove.is_empty() {
-            let words = install_words(transaction, hands);
+            let words = install_words(transaction, write_access);
             let what = if transaction.install.is_empty() {
                 "apt-get remove"
             } else {
                 "apt-get install"
             };
-            apt_get(words, what, options.lock_timeout, hands)?;
+            apt_get(words, what, options.lock_timeout, write_access)?;
         }
         if !transaction.purge.is_empty() {
             let mut words = words(
-                hands,
+                write_access,
                 "apt-get",
                 &["-q", "-y", "--allow-change-held-packages"],
             );
             words.extend(options.uninstall.iter().map(OsString::from));
             words.push("purge".into());
             words.extend(transaction.purge.iter().map(OsString::from));
-            apt_get(words, "apt-get purge", options.lock_timeout, hands)?;
+            apt_get(words, "apt-get purge", options.lock_timeout, write_access)?;
         }
         Ok(())
     }
 
-    fn hold(&self, names: &[&str], hold: bool, hands: &Hands<'_>) -> Result<(), StepError> {
+    fn hold(
+        &self,
+        names: &[&str],
+        hold: bool,
+        write_access: &WriteAccess<'_>,
+    ) -> Result<(), StepError> {
         let verb = if hold { "hold" } else { "unhold" };
-        let mut words = words(hands, "apt-mark", &[verb]);
+        let mut words = words(write_access, "apt-mark", &[verb]);
         words.extend(names.iter().map(OsString::from));
-        apt_get(words, "apt-mark", Duration::from_secs(60), hands).map(drop)
+        apt_get(words, "apt-mark", Duration::from_secs(60), write_access).map(drop)
     }
 }
 
@@ -118,9 +131,9 @@ impl Manager for Apt {
 pub(crate) fn refresh_apt_file(
     file: &std::path::Path,
     lock_timeout: Duration,
-    hands: &Hands<'_>,
+    write_access: &WriteAccess<'_>,
 ) -> Result<(), StepError> {
-    let mut words = words(hands, "apt-get", STRICT_UPDATE);
+    let mut words = words(write_access, "apt-get", STRICT_UPDATE);
     let mut list = OsString::from("Dir::Etc::sourcelist=");
     list.push(file);
     words.extend(["-o".into(), list]);
@@ -133,18 +146,18 @@ pub(crate) fn refresh_apt_file(
         ]
         .map(OsString::from),
     );
-    apt_get(words, "apt-get update", lock_timeout, hands).map(drop)
+    apt_get(words, "apt-get update", lock_timeout, write_access).map(drop)
 }
 
 /// Arguments that make an unreachable repository an error. By default apt only warns.
 const STRICT_UPDATE: &[&str] = &["-q", "-o", "APT::Update::Error-Mode=any", "update"];
 
 /// Returns the words of an apt program, with the options for another root.
-fn words(sight: &Sight<'_>, program: &str, arguments: &[&str]) -> Vec<OsString> {
+fn words(access: &ReadAccess<'_>, program: &str, arguments: &[&str]) -> Vec<OsString> {
     let mut words: Vec<OsString> = vec![program.into()];
     // Without its own terminal dpkg prints no progress bars into the log.
     words.extend(["-o", "Dpkg::Use-Pty=0"].map(OsString::from));
-    if let Some(root) = sight.root() {
+    if let Some(root) = access.root() {
         for (option, path) in [
             ("Dir=", ""),
             ("DPkg::Options::=--root=", ""),
@@ -160,10 +173,10 @@ fn words(sight: &Sight<'_>, program: &str, arguments: &[&str]) -> Vec<OsString> 
     words
 }
 
-fn install_words(transaction: &Transaction, sight: &Sight<'_>) -> Vec<OsString> {
+fn install_words(transaction: &Transaction, access: &ReadAccess<'_>) -> Vec<OsString> {
     let options = &transaction.options;
     let mut words = words(
-        sight,
+        access,
         "apt-get",
         &["-q", "-y", "--allow-change-held-packages"],
     );
@@ -236,28 +249,28 @@ fn apt_get(
     words: Vec<OsString>,
     what: &str,
     lock_timeout: Duration,
-    hands: &Hands<'_>,
-) -> Result<Done, StepError> {
+    write_access: &WriteAccess<'_>,
+) -> Result<FinishedCommand, StepError> {
     let begun = std::time::Instant::now();
     let mut repaired = false;
     loop {
         holder::wait(
-            &locks(hands),
+            &locks(write_access),
             begun,
             lock_timeout,
-            hands,
+            write_access,
             holder::lock_holder,
         )?;
         let done = quiet_environment(Run::new(words.clone()))
             .to_the_end()
-            .run(hands)?;
+            .run(write_access)?;
         if done.succeeded() {
             return Ok(done);
         }
         let said = done.stderr_text();
         if said.contains("dpkg was interrupted") && !repaired {
             repaired = true;
-            repair(hands)?;
+            repair(write_access)?;
             continue;
         }
         // Another process took the lock between our check and apt's.
@@ -268,9 +281,9 @@ fn apt_get(
     }
 }
 
-fn repair(hands: &Hands<'_>) -> Result<(), StepError> {
+fn repair(write_access: &WriteAccess<'_>) -> Result<(), StepError> {
     let mut words: Vec<OsString> = vec!["dpkg".into()];
-    if let Some(root) = hands.root() {
+    if let Some(root) = write_access.root() {
         let mut option = OsString::from("--root=");
         option.push(root);
         words.push(option);
@@ -282,7 +295,7 @@ fn repair(hands: &Hands<'_>) -> Result<(), StepError> {
         "-a".into(),
     ]);
     let run = quiet_environment(Run::new(words)).to_the_end();
-    tool::act(&run, "dpkg --configure -a", hands).map(drop)
+    tool::act(&run, "dpkg --configure -a", write_access).map(drop)
 }
 
 /// Sets the environment so that no tool asks a question.
@@ -295,18 +308,18 @@ fn quiet_environment(run: Run) -> Run {
         .environment("NEEDRESTART_MODE", "l")
 }
 
-fn locks(sight: &Sight<'_>) -> Vec<PathBuf> {
+fn locks(access: &ReadAccess<'_>) -> Vec<PathBuf> {
     let files = [
         "/var/lib/dpkg/lock-frontend",
         "/var/lib/dpkg/lock",
         "/var/lib/apt/lists/lock",
         "/var/cache/apt/archives/lock",
     ];
-    files.iter().map(|file| sight.path(file)).collect()
+    files.iter().map(|file| access.path(file)).collect()
 }
 
-fn has_metadata(sight: &Sight<'_>) -> bool {
-    let lists = std::fs::read_dir(sight.path("/var/lib/apt/lists"));
+fn has_metadata(access: &ReadAccess<'_>) -> bool {
+    let lists = std::fs::read_dir(access.path("/var/lib/apt/lists"));
     lists.is_ok_and(|lists| {
         lists
             .flatten()
@@ -315,10 +328,10 @@ fn has_metadata(sight: &Sight<'_>) -> bool {
 }
 
 /// Returns the version that would be installed, for each name that has one.
-fn policy(names: &[&str], sight: &Sight<'_>) -> Result<Vec<(String, String)>, StepError> {
-    let mut words = words(sight, "apt-cache", &["policy", "--"]);
+fn policy(names: &[&str], access: &ReadAccess<'_>) -> Result<Vec<(String, String)>, StepError> {
+    let mut words = words(access, "apt-cache", &["policy", "--"]);
     words.extend(names.iter().map(OsString::from));
-    let done = tool::look(words, sight)?;
+    let done = tool::look(words, access)?;
     if !done.succeeded() {
         return Err(tool::complaint("apt-cache policy", &done));
     }
@@ -374,7 +387,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_dpkg_tells_is_read() {
+    fn the_output_of_dpkg_is_parsed() {
         let text = "a\tamd64\tinstall\tinstalled\t1.0\tvirtual, other (= 2)\n\
                     b\tall\thold\tinstalled\t2:1-1\t\n\
                     c\tall\tdeinstall\tconfig-files\t3\t\n\
@@ -388,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_policy_tells_is_read() {
+    fn the_output_of_apt_cache_policy_is_parsed() {
         let text = "a:\n  Installed: (none)\n  Candidate: 2.0\n  Version table:\n     2.0 500\n\
                     b:\n  Installed: 1\n  Candidate: (none)\n";
         assert_eq!(candidates(text), [("a".to_owned(), "2.0".to_owned())]);

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use super::manager::{Manager, Transaction};
 use super::{Statuses, holder, unknown};
-use crate::types::exec::{Done, Run};
+use crate::types::exec::{FinishedCommand, Run};
 use crate::types::tool;
-use crate::{Hands, Sight, StepError};
+use crate::{ReadAccess, StepError, WriteAccess};
 
 pub(crate) struct Dnf;
 
@@ -22,15 +22,15 @@ impl Manager for Dnf {
         "dnf metadata"
     }
 
-    fn installed(&self, names: &[&str], sight: &Sight<'_>) -> Result<Statuses, StepError> {
-        let done = tool::look(rpm(sight, &["-qa", "--queryformat", INSTALLED]), sight)?;
+    fn installed(&self, names: &[&str], access: &ReadAccess<'_>) -> Result<Statuses, StepError> {
+        let done = tool::look(rpm(access, &["-qa", "--queryformat", INSTALLED]), access)?;
         if !done.succeeded() {
             return Err(tool::complaint("rpm -qa", &done));
         }
         let mut statuses = statuses(&done.stdout_text(), names);
         for (name, status) in &mut statuses {
             if status.version.is_none() {
-                let done = tool::look(rpm(sight, &["-q", "--whatprovides", "--", name]), sight)?;
+                let done = tool::look(rpm(access, &["-q", "--whatprovides", "--", name]), access)?;
                 status.provided = done.succeeded();
             }
         }
@@ -41,9 +41,9 @@ impl Manager for Dnf {
         &self,
         names: &[&str],
         statuses: &mut Statuses,
-        sight: &Sight<'_>,
+        access: &ReadAccess<'_>,
     ) -> Result<(), StepError> {
-        let offered = offered(names, sight)?;
+        let offered = offered(names, access)?;
         for name in names {
             let status = statuses.entry((*name).to_owned()).or_default();
             status.unfetched = offered.is_none();
@@ -58,27 +58,35 @@ impl Manager for Dnf {
 
     /// Returns nothing: dnf itself reports the names that it cannot find, and knows
     /// groups and provided names that a list would not show.
-    fn unknown(&self, _names: &[&str], _sight: &Sight<'_>) -> Result<Vec<String>, StepError> {
+    fn unknown(&self, _names: &[&str], _sight: &ReadAccess<'_>) -> Result<Vec<String>, StepError> {
         Ok(Vec::new())
     }
 
-    fn refresh(&self, lock_timeout: Duration, hands: &Hands<'_>) -> Result<(), StepError> {
-        let words = words(hands, &["-q", "makecache", "--refresh"]);
-        dnf(&words, "dnf makecache", lock_timeout, hands).map(drop)
+    fn refresh(
+        &self,
+        lock_timeout: Duration,
+        write_access: &WriteAccess<'_>,
+    ) -> Result<(), StepError> {
+        let words = words(write_access, &["-q", "makecache", "--refresh"]);
+        dnf(&words, "dnf makecache", lock_timeout, write_access).map(drop)
     }
 
-    fn carry_out(&self, transaction: &Transaction, hands: &Hands<'_>) -> Result<(), StepError> {
+    fn carry_out(
+        &self,
+        transaction: &Transaction,
+        write_access: &WriteAccess<'_>,
+    ) -> Result<(), StepError> {
         let options = &transaction.options;
         let timeout = options.lock_timeout;
         let gone: Vec<OsString> = (transaction.remove.iter().chain(&transaction.purge))
             .map(Into::into)
             .collect();
         if !gone.is_empty() {
-            let mut words = words(hands, &["-q", "-y"]);
+            let mut words = words(write_access, &["-q", "-y"]);
             words.extend(options.uninstall.iter().map(OsString::from));
             words.push("remove".into());
             words.extend(gone);
-            dnf(&words, "dnf remove", timeout, hands)?;
+            dnf(&words, "dnf remove", timeout, write_access)?;
         }
         let (upgrades, installs): (Vec<_>, Vec<_>) = (transaction.install.iter())
             .partition(|one| one.installed && one.version.is_none() && one.file.is_none());
@@ -86,7 +94,7 @@ impl Manager for Dnf {
             if members.is_empty() {
                 continue;
             }
-            let mut words = words(hands, &["-q", "-y"]);
+            let mut words = words(write_access, &["-q", "-y"]);
             if let Some(recommends) = options.recommends {
                 let value = if recommends { "True" } else { "False" };
                 words.push(format!("--setopt=install_weak_deps={value}").into());
@@ -103,14 +111,19 @@ impl Manager for Dnf {
                     (None, None) => one.name.clone().into(),
                 });
             }
-            dnf(&words, &format!("dnf {verb}"), timeout, hands)?;
+            dnf(&words, &format!("dnf {verb}"), timeout, write_access)?;
         }
         Ok(())
     }
 
-    fn hold(&self, _names: &[&str], _hold: bool, _hands: &Hands<'_>) -> Result<(), StepError> {
+    fn hold(
+        &self,
+        _names: &[&str],
+        _hold: bool,
+        _write_access: &WriteAccess<'_>,
+    ) -> Result<(), StepError> {
         Err(StepError::new(
-            "holding a package is only possible with apt: dnf needs a plug-in for it",
+            "`hold` is only supported with apt; dnf needs a plug-in",
         ))
     }
 }
@@ -119,30 +132,30 @@ impl Manager for Dnf {
 pub(crate) fn refresh_dnf_repository(
     name: &str,
     lock_timeout: Duration,
-    hands: &Hands<'_>,
+    write_access: &WriteAccess<'_>,
 ) -> Result<(), StepError> {
     let repository = format!("--repo={name}");
     // By default dnf only warns about a repository that it cannot reach.
     let strict = "--setopt=skip_if_unavailable=False";
     let words = words(
-        hands,
+        write_access,
         &["-q", strict, "makecache", "--refresh", &repository],
     );
-    dnf(&words, "dnf makecache", lock_timeout, hands).map(drop)
+    dnf(&words, "dnf makecache", lock_timeout, write_access).map(drop)
 }
 
-fn rpm(sight: &Sight<'_>, arguments: &[&str]) -> Vec<OsString> {
+fn rpm(access: &ReadAccess<'_>, arguments: &[&str]) -> Vec<OsString> {
     let mut words: Vec<OsString> = vec!["rpm".into()];
-    if let Some(root) = sight.root() {
+    if let Some(root) = access.root() {
         words.extend(["--root".into(), root.into()]);
     }
     words.extend(arguments.iter().map(OsString::from));
     words
 }
 
-fn words(sight: &Sight<'_>, arguments: &[&str]) -> Vec<OsString> {
+fn words(access: &ReadAccess<'_>, arguments: &[&str]) -> Vec<OsString> {
     let mut words: Vec<OsString> = vec!["dnf".into(), "--setopt=exit_on_lock=True".into()];
-    if let Some(root) = sight.root() {
+    if let Some(root) = access.root() {
         for (option, path) in [
             ("--installroot=", ""),
             ("--setopt=reposdir=", "/etc/yum.repos.d"),
@@ -161,18 +174,20 @@ fn dnf(
     words: &[OsString],
     what: &str,
     lock_timeout: Duration,
-    hands: &Hands<'_>,
-) -> Result<Done, StepError> {
+    write_access: &WriteAccess<'_>,
+) -> Result<FinishedCommand, StepError> {
     let begun = Instant::now();
     loop {
         holder::wait(
-            &locks(hands),
+            &locks(write_access),
             begun,
             lock_timeout,
-            hands,
+            write_access,
             holder::pid_file_holder,
         )?;
-        let done = Run::new(words.iter().cloned()).to_the_end().run(hands)?;
+        let done = Run::new(words.iter().cloned())
+            .to_the_end()
+            .run(write_access)?;
         if done.succeeded() {
             return Ok(done);
         }
@@ -183,20 +198,23 @@ fn dnf(
     }
 }
 
-fn locks(sight: &Sight<'_>) -> Vec<PathBuf> {
+fn locks(access: &ReadAccess<'_>) -> Vec<PathBuf> {
     let files = [
         "/var/cache/dnf/metadata_lock.pid",
         "/var/cache/dnf/download_lock.pid",
         "/var/lib/dnf/rpmdb_lock.pid",
     ];
-    files.iter().map(|file| sight.path(file)).collect()
+    files.iter().map(|file| access.path(file)).collect()
 }
 
 /// Returns the versions in the repositories, from the cache only. `None` if there is no cache.
-fn offered(names: &[&str], sight: &Sight<'_>) -> Result<Option<Vec<(String, String)>>, StepError> {
+fn offered(
+    names: &[&str],
+    access: &ReadAccess<'_>,
+) -> Result<Option<Vec<(String, String)>>, StepError> {
     let format = "--queryformat=%{name}\\t%{epoch}:%{version}-%{release}";
     let mut words = words(
-        sight,
+        access,
         &[
             "-q",
             "--cacheonly",
@@ -207,7 +225,7 @@ fn offered(names: &[&str], sight: &Sight<'_>) -> Result<Option<Vec<(String, Stri
         ],
     );
     words.extend(names.iter().map(OsString::from));
-    let done = tool::look(words, sight)?;
+    let done = tool::look(words, access)?;
     if !done.succeeded() {
         return Ok(None);
     }

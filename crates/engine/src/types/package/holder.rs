@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::{Hands, StepError};
+use crate::{StepError, WriteAccess};
 
 /// The time between checks. The kernel does not notify when another process releases a
 /// lock, so it is polled.
@@ -15,11 +15,11 @@ pub(super) fn wait(
     files: &[PathBuf],
     begun: Instant,
     timeout: Duration,
-    hands: &Hands<'_>,
+    write_access: &WriteAccess<'_>,
     holder: impl Fn(&Path) -> Option<u32>,
 ) -> Result<(), StepError> {
     let deadline = begun + timeout;
-    let mut told = false;
+    let mut transcript = false;
     loop {
         let held = files.iter().find_map(|file| Some((file, holder(file)?)));
         let Some((file, pid)) = held else {
@@ -27,18 +27,18 @@ pub(super) fn wait(
         };
         if Instant::now() >= deadline {
             return Err(StepError::new(format!(
-                "the package manager is locked by {} ({}), also after {} s",
+                "the package manager is still locked by {} ({}) after {} s",
                 process(pid),
                 file.display(),
                 timeout.as_secs_f64()
             )));
         }
-        if !told {
-            told = true;
+        if !transcript {
+            transcript = true;
             let line = format!("waiting for {} to release {}", process(pid), file.display());
-            hands.output(crate::Stream::Stderr, &line);
+            write_access.output(crate::Stream::Stderr, &line);
         }
-        if hands.cancellation().sleep(BETWEEN_LOOKS) {
+        if write_access.cancellation().sleep(BETWEEN_LOOKS) {
             return Err(StepError::interrupted());
         }
     }

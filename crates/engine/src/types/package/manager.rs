@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Statuses, apt::Apt, dnf::Dnf};
 use crate::types::tool;
-use crate::{Hands, Sight, StepError};
+use crate::{ReadAccess, StepError, WriteAccess};
 
 /// One change of the installed packages.
 #[derive(Default, Debug)]
@@ -41,43 +41,54 @@ pub(crate) trait Manager {
     fn metadata_key(&self) -> &'static str;
 
     /// Returns the installed packages of these names.
-    fn installed(&self, names: &[&str], sight: &Sight<'_>) -> Result<Statuses, StepError>;
+    fn installed(&self, names: &[&str], access: &ReadAccess<'_>) -> Result<Statuses, StepError>;
 
     /// Adds the versions in the repositories, from existing metadata.
     fn candidates(
         &self,
         names: &[&str],
         statuses: &mut Statuses,
-        sight: &Sight<'_>,
+        access: &ReadAccess<'_>,
     ) -> Result<(), StepError>;
 
     /// Returns the names that no repository has, according to the metadata.
-    fn unknown(&self, names: &[&str], sight: &Sight<'_>) -> Result<Vec<String>, StepError>;
+    fn unknown(&self, names: &[&str], access: &ReadAccess<'_>) -> Result<Vec<String>, StepError>;
 
     /// Fetches metadata of all repositories.
-    fn refresh(&self, lock_timeout: Duration, hands: &Hands<'_>) -> Result<(), StepError>;
+    fn refresh(
+        &self,
+        lock_timeout: Duration,
+        write_access: &WriteAccess<'_>,
+    ) -> Result<(), StepError>;
 
-    fn carry_out(&self, transaction: &Transaction, hands: &Hands<'_>) -> Result<(), StepError>;
+    fn carry_out(
+        &self,
+        transaction: &Transaction,
+        write_access: &WriteAccess<'_>,
+    ) -> Result<(), StepError>;
 
-    fn hold(&self, names: &[&str], hold: bool, hands: &Hands<'_>) -> Result<(), StepError>;
+    fn hold(
+        &self,
+        names: &[&str],
+        hold: bool,
+        write_access: &WriteAccess<'_>,
+    ) -> Result<(), StepError>;
 }
 
 /// Returns the requested manager, or the one that the machine has.
 pub(crate) fn of_machine(
     provider: Option<&str>,
-    sight: &Sight<'_>,
+    access: &ReadAccess<'_>,
 ) -> Result<Box<dyn Manager>, StepError> {
     let name = match provider {
         Some(name) => name,
-        None => found(sight).ok_or_else(|| {
-            StepError::new("this machine has no package manager that is known here (apt, dnf)")
+        None => found(access).ok_or_else(|| {
+            StepError::new("this machine has no supported package manager (apt, dnf)")
         })?,
     };
     let program = if name == "dnf" { "dnf" } else { "apt-get" };
     if !tool::exists(program) {
-        return Err(StepError::new(format!(
-            "`{program}` is not on this machine"
-        )));
+        return Err(StepError::new(format!("`{program}` is not installed")));
     }
     Ok(match name {
         "dnf" => Box::new(Dnf),
@@ -86,11 +97,11 @@ pub(crate) fn of_machine(
 }
 
 /// Detects the manager by its database, as a machine may have the tools of another manager.
-pub(crate) fn found(sight: &Sight<'_>) -> Option<&'static str> {
-    if sight.path("/var/lib/dpkg/status").exists() {
+pub(crate) fn found(access: &ReadAccess<'_>) -> Option<&'static str> {
+    if access.path("/var/lib/dpkg/status").exists() {
         return Some("apt");
     }
     let rpm = ["/var/lib/rpm", "/usr/lib/sysimage/rpm", "/etc/yum.repos.d"];
-    let has_rpm = rpm.iter().any(|path| sight.path(path).exists());
+    let has_rpm = rpm.iter().any(|path| access.path(path).exists());
     has_rpm.then_some("dnf")
 }

@@ -5,6 +5,7 @@
 //! only the faulty ones fail. The final state of the installed packages decides.
 
 mod apt;
+mod desired;
 mod dnf;
 mod holder;
 mod manager;
@@ -18,7 +19,6 @@ mod tests_decision;
 #[cfg(test)]
 mod tests_dnf;
 mod together;
-mod wish;
 
 use std::collections::HashMap;
 
@@ -26,13 +26,13 @@ use serde_json::{Value, json};
 
 use crate::resource_type::Observation;
 use crate::{
-    Applied, Change, Declaration, Provider, Refusal, Relations, ResourceType, Shown, Sight,
-    StepError, Thing, TypeSpec,
+    ApplyResult, Change, Declaration, DisplayValue, Provider, ReadAccess, Refusal, Relations,
+    ResourceType, StepError, SystemObject, TypeSpec,
 };
 pub(crate) use apt::refresh_apt_file;
+use desired::{DesiredPackage, DesiredPackages, Ensure};
 pub(crate) use dnf::refresh_dnf_repository;
 pub(crate) use manager::{Manager, of_machine};
-use wish::{Ensure, Wanted, Wish};
 
 pub(crate) struct Package;
 
@@ -62,18 +62,18 @@ fn unknown(names: &[&str]) -> Statuses {
 }
 
 impl ResourceType for Package {
-    type Desired = Wish;
+    type Desired = DesiredPackages;
     type Observed = Statuses;
 
     fn spec(&self) -> &'static TypeSpec {
         &spec::SPEC
     }
 
-    fn desire(&self, declaration: &Declaration) -> Result<Wish, Refusal> {
-        Wish::read(declaration)
+    fn desire(&self, declaration: &Declaration) -> Result<DesiredPackages, Refusal> {
+        DesiredPackages::read(declaration)
     }
 
-    fn changes(&self, desired: &Wish, observed: &Statuses) -> Vec<Change> {
+    fn changes(&self, desired: &DesiredPackages, observed: &Statuses) -> Vec<Change> {
         let unknown = Status::default();
         let mut changes = Vec::new();
         for wanted in &desired.packages {
@@ -90,9 +90,10 @@ impl ResourceType for Package {
             if let Some(hold) = desired.hold.filter(|_| wanted.is_to_be_there())
                 && hold != status.held
             {
-                let name = match desired.several {
-                    true => format!("{} hold", wanted.name),
-                    false => "hold".to_owned(),
+                let name = if desired.several {
+                    format!("{} hold", wanted.name)
+                } else {
+                    "hold".to_owned()
                 };
                 changes.push(Change::new(name, json!(status.held), json!(hold)));
             }
@@ -100,37 +101,37 @@ impl ResourceType for Package {
         changes
     }
 
-    fn relations(&self, desired: &Wish, relations: &mut Relations) {
+    fn relations(&self, desired: &DesiredPackages, relations: &mut Relations) {
         for wanted in desired
             .packages
             .iter()
             .filter(|wanted| wanted.is_to_be_there())
         {
-            relations.provides(Thing::Package(wanted.name.clone()));
+            relations.provides(SystemObject::Package(wanted.name.clone()));
             for manager in ["apt", "dnf"] {
-                let repository = Thing::Repository(manager.to_owned());
+                let repository = SystemObject::Repository(manager.to_owned());
                 relations.genius_needs(repository, "the repositories it may come from");
             }
         }
         if let Some(source) = &desired.source {
-            relations.needs(Thing::Path(source.into()), "its source");
+            relations.needs(SystemObject::Path(source.into()), "its source");
         }
     }
 
-    fn batch_key(&self, desired: &Wish) -> Option<String> {
+    fn batch_key(&self, desired: &DesiredPackages) -> Option<String> {
         Some(desired.batch_key())
     }
 }
 
-fn shown(status: &Status) -> Shown {
+fn shown(status: &Status) -> DisplayValue {
     match &status.version {
-        Some(version) => Shown::Value(json!(version)),
-        None if status.configuration_left => Shown::Value(json!("configuration files")),
-        None => Shown::Absent,
+        Some(version) => DisplayValue::Value(json!(version)),
+        None if status.configuration_left => DisplayValue::Value(json!("configuration files")),
+        None => DisplayValue::Absent,
     }
 }
 
-fn target(wanted: &Wanted, status: &Status) -> Value {
+fn target(wanted: &DesiredPackage, status: &Status) -> Value {
     match &wanted.ensure {
         Ensure::Installed => json!("installed"),
         Ensure::Latest => json!(status.candidate.as_deref().unwrap_or("latest")),
@@ -141,44 +142,51 @@ fn target(wanted: &Wanted, status: &Status) -> Value {
 }
 
 impl Provider for Package {
-    fn observe(&self, desired: &Wish, sight: &Sight<'_>) -> Result<Statuses, StepError> {
-        let manager = of_machine(desired.provider, sight)?;
-        together::look(&*manager, &[desired], sight)
+    fn observe(
+        &self,
+        desired: &DesiredPackages,
+        access: &ReadAccess<'_>,
+    ) -> Result<Statuses, StepError> {
+        let manager = of_machine(desired.provider, access)?;
+        together::look(&*manager, &[desired], access)
     }
 
-    fn observe_group(&self, group: &[(&Wish, &Sight<'_>)]) -> Vec<Result<Statuses, StepError>> {
-        let wishes: Vec<&Wish> = group.iter().map(|(wish, _)| *wish).collect();
-        let (first, sight) = group[0];
-        let statuses = of_machine(first.provider, sight)
-            .and_then(|manager| together::look(&*manager, &wishes, sight));
+    fn observe_group(
+        &self,
+        group: &[(&DesiredPackages, &ReadAccess<'_>)],
+    ) -> Vec<Result<Statuses, StepError>> {
+        let desired: Vec<&DesiredPackages> = group.iter().map(|(desired, _)| *desired).collect();
+        let (first, access) = group[0];
+        let statuses = of_machine(first.provider, access)
+            .and_then(|manager| together::look(&*manager, &desired, access));
         match statuses {
-            Ok(all) => wishes
+            Ok(all) => desired
                 .iter()
-                .map(|wish| Ok(together::part(&all, wish)))
+                .map(|desired| Ok(together::part(&all, desired)))
                 .collect(),
             // Each alone, so that each has its own error.
             Err(_) => group
                 .iter()
-                .map(|(wish, sight)| self.observe(wish, sight))
+                .map(|(desired, access)| self.observe(desired, access))
                 .collect(),
         }
     }
 
-    fn apply(&self, step: &Observation<'_, Self>) -> Result<Applied, StepError> {
-        let (desired, observed, _, hands) = step.parts();
-        let manager = of_machine(desired.provider, hands)?;
-        let mut answers = together::act(&*manager, &[(desired, observed)], hands);
-        answers.pop().unwrap_or_else(|| Ok(Applied::default()))
+    fn apply(&self, step: &Observation<'_, Self>) -> Result<ApplyResult, StepError> {
+        let (desired, observed, _, write_access) = step.parts();
+        let manager = of_machine(desired.provider, write_access)?;
+        let mut answers = together::act(&*manager, &[(desired, observed)], write_access);
+        answers.pop().unwrap_or_else(|| Ok(ApplyResult::default()))
     }
 
-    fn apply_group(&self, group: &[Observation<'_, Self>]) -> Vec<Result<Applied, StepError>> {
+    fn apply_group(&self, group: &[Observation<'_, Self>]) -> Vec<Result<ApplyResult, StepError>> {
         let members: Vec<_> = group
             .iter()
             .map(|one| (one.desired, one.observed))
             .collect();
         let first = &group[0];
-        match of_machine(first.desired.provider, first.hands) {
-            Ok(manager) => together::act(&*manager, &members, first.hands),
+        match of_machine(first.desired.provider, first.write_access) {
+            Ok(manager) => together::act(&*manager, &members, first.write_access),
             Err(error) => (group.iter())
                 .map(|_| Err(StepError::new(error.chain())))
                 .collect(),

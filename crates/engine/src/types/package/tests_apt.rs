@@ -26,18 +26,18 @@ fn debian() -> Debian {
 #[test]
 fn packages_are_installed_in_one_transaction_and_only_once() {
     let debian = debian();
-    let wish = json!([
+    let desired = json!([
         package("tiny", json!({"ensure": "installed"})),
         package("other", json!({"ensure": "present"})),
     ]);
-    let told = debian.machine.converges(wish);
+    let transcript = debian.machine.converges(desired);
     expect![[r#"
         Package[other] changed
           ensure: - -> installed
         Package[tiny] changed
           ensure: - -> installed
     "#]]
-    .assert_eq(&told);
+    .assert_eq(&transcript);
     assert_eq!(debian.installed(), "other ii 1.0\ntiny ii 1.0\n");
     assert_eq!(debian.transactions(), 1);
     assert_eq!(
@@ -52,12 +52,12 @@ fn a_version_is_installed_upgraded_to_the_latest_and_downgraded() {
     debian.package("tiny", "2.0", "");
     debian.machine.converges(one("tiny", "1.0"));
     assert_eq!(debian.installed(), "tiny ii 1.0\n");
-    let told = debian.machine.converges(one("tiny", "latest"));
+    let transcript = debian.machine.converges(one("tiny", "latest"));
     expect![[r#"
         Package[tiny] changed
           ensure: 1.0 -> 2.0
     "#]]
-    .assert_eq(&told);
+    .assert_eq(&transcript);
     debian.machine.converges(one("tiny", "1.*"));
     assert_eq!(debian.installed(), "tiny ii 1.0\n");
 }
@@ -67,14 +67,14 @@ fn a_held_package_stays_until_somebody_says_otherwise() {
     let debian = debian();
     debian.machine.converges(one("tiny", "held"));
     assert_eq!(debian.installed(), "tiny hi 1.0\n");
-    let told = debian
+    let transcript = debian
         .machine
         .converges(json!([package("tiny", json!({"mark": "none"}))]));
     expect![[r#"
         Package[tiny] changed
           hold: true -> false
     "#]]
-    .assert_eq(&told);
+    .assert_eq(&transcript);
     assert_eq!(debian.installed(), "tiny ii 1.0\n");
 }
 
@@ -85,19 +85,19 @@ fn absent_leaves_configuration_files_and_purged_does_not() {
     debian.machine.converges(one("tiny", "absent"));
     assert_eq!(debian.installed(), "tiny rc 1.0\n");
     assert!(debian.machine.path("/etc/tiny.conf").exists());
-    let told = debian.machine.converges(one("tiny", "purged"));
+    let transcript = debian.machine.converges(one("tiny", "purged"));
     expect![[r#"
         Package[tiny] changed
           ensure: configuration files -> purged
     "#]]
-    .assert_eq(&told);
+    .assert_eq(&transcript);
     assert!(!debian.machine.path("/etc/tiny.conf").exists());
 }
 
 #[test]
 fn a_list_of_packages_changes_together_and_each_shows_its_own_name() {
     let debian = debian();
-    let told = debian
+    let transcript = debian
         .machine
         .converges(json!([{"type": "Pkg", "title": "all", "parameters": {
         "pkgs": ["other", {"tiny": "1.0"}]}}]));
@@ -106,33 +106,36 @@ fn a_list_of_packages_changes_together_and_each_shows_its_own_name() {
           other: - -> installed
           tiny: - -> 1.0
     "#]]
-    .assert_eq(&told);
+    .assert_eq(&transcript);
     assert_eq!(debian.transactions(), 1);
 }
 
 #[test]
-fn a_package_that_nobody_has_fails_alone() {
+fn an_unavailable_package_fails_alone() {
     let debian = debian();
-    let told = debian.machine.apply(json!([
+    let transcript = debian.machine.apply(json!([
         package("tiny", json!({})),
         package("nonesuch", json!({})),
         package("broken", json!({"ensure": "9.9"})),
     ]));
     assert!(
-        told.contains("there is no package `nonesuch` in the repositories"),
-        "{told}"
+        transcript.contains("no package `nonesuch` in the repositories"),
+        "{transcript}"
     );
-    assert!(told.contains("Package[tiny] changed"), "{told}");
+    assert!(transcript.contains("Package[tiny] changed"), "{transcript}");
     debian.package("broken", "1.0", "Depends: missing\n");
-    let told = debian.machine.apply(json!([
+    let transcript = debian.machine.apply(json!([
         package("other", json!({})),
         package("broken", json!({"refresh": true}))
     ]));
     assert!(
-        told.contains("Package[broken] failed\n  apt-get install failed"),
-        "{told}"
+        transcript.contains("Package[broken] failed\n  apt-get install failed"),
+        "{transcript}"
     );
-    assert!(told.contains("Package[other] changed"), "{told}");
+    assert!(
+        transcript.contains("Package[other] changed"),
+        "{transcript}"
+    );
     assert_eq!(debian.installed(), "other ii 1.0\ntiny ii 1.0\n");
 }
 
@@ -217,19 +220,19 @@ fn a_locked_manager_is_waited_for() {
 }
 
 #[test]
-fn who_holds_the_lock_is_named_when_waiting_is_over() {
+fn the_holder_of_the_lock_is_named_after_waiting_in_vain() {
     let debian = debian();
     let holder = Holder::of(&debian, "600");
-    let told = debian
+    let transcript = debian
         .machine
         .apply(json!([package("tiny", json!({"lock_timeout": 0.3}))]));
     let expected = format!(
-        "the package manager is locked by process {} (python3)",
+        "the package manager is still locked by process {} (python3)",
         holder.0.id()
     );
     assert!(
-        told.contains(&expected) && told.contains("after 0.3 s"),
-        "{told}"
+        transcript.contains(&expected) && transcript.contains("after 0.3 s"),
+        "{transcript}"
     );
     assert_eq!(debian.installed(), "");
 }
@@ -247,6 +250,6 @@ fn an_interrupt_ends_the_wait_for_the_lock() {
     let summary = debian
         .machine
         .run_until(one("tiny", "installed"), cancellation);
-    let told = debian.machine.told(&summary);
-    assert!(told.contains("interrupted"), "{told}");
+    let transcript = debian.machine.transcript(&summary);
+    assert!(transcript.contains("interrupted"), "{transcript}");
 }

@@ -3,24 +3,24 @@
 use expect_test::{Expect, expect};
 use serde_json::{Value, json};
 
-use super::wish::version_fits;
+use super::desired::version_fits;
 use super::{Package, Status, Statuses};
-use crate::{Declaration, ResourceType, Shown};
+use crate::{Declaration, DisplayValue, ResourceType};
 
 fn check(parameters: Value, statuses: &[(&str, Status)], expected: Expect) {
     let resource =
         serde_json::from_value(json!({"type": "Package", "title": "p", "parameters": parameters}));
     let resource = resource.unwrap();
     let declaration = Declaration::new(&resource, "name");
-    let told = match Package.desire(&declaration) {
+    let transcript = match Package.desire(&declaration) {
         Err(refusal) => format!("refused: {refusal}\n"),
-        Ok(wish) => {
+        Ok(desired) => {
             let observed: Statuses = statuses
                 .iter()
                 .map(|(name, status)| ((*name).to_owned(), status.clone()))
                 .collect();
-            let side = |side: &Shown| serde_json::to_string(side).unwrap();
-            let changes = Package.changes(&wish, &observed);
+            let side = |side: &DisplayValue| serde_json::to_string(side).unwrap();
+            let changes = Package.changes(&desired, &observed);
             let lines = changes.iter().map(|one| {
                 format!(
                     "{}: {} -> {}\n",
@@ -32,7 +32,7 @@ fn check(parameters: Value, statuses: &[(&str, Status)], expected: Expect) {
             lines.collect()
         }
     };
-    expected.assert_eq(&told);
+    expected.assert_eq(&transcript);
 }
 
 fn installed(version: &str) -> Status {
@@ -84,21 +84,21 @@ fn what_a_manager_could_take_for_something_else_is_refused() {
         json!({"name": "--purge"}),
         &[],
         expect![[r#"
-        refused: `--purge` is not the name of a package
+        refused: `--purge` is not a valid package name
     "#]],
     );
     check(
         json!({"name": "bash-"}),
         &[],
         expect![[r#"
-        refused: `bash-` is not the name of a package
+        refused: `bash-` is not a valid package name
     "#]],
     );
     check(
         json!({"name": "/tmp/evil.deb"}),
         &[],
         expect![[r#"
-        refused: `/tmp/evil.deb` is not the name of a package
+        refused: `/tmp/evil.deb` is not a valid package name
     "#]],
     );
     check(
@@ -111,7 +111,7 @@ fn what_a_manager_could_take_for_something_else_is_refused() {
 }
 
 #[test]
-fn a_hold_is_no_matter_for_what_shall_go() {
+fn a_hold_does_not_matter_for_a_package_to_remove() {
     check(
         json!({"ensure": "absent", "hold": true}),
         &[("p", installed("1"))],

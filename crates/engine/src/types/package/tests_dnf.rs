@@ -86,7 +86,7 @@ fn packages_are_installed_upgraded_downgraded_and_removed() {
     let red_hat = RedHat::new();
     red_hat.package("tiny", "1.0");
     red_hat.package("other", "1.0");
-    let told = red_hat.machine.converges(json!([
+    let transcript = red_hat.machine.converges(json!([
         package("tiny", "1.0"),
         package("other", "installed")
     ]));
@@ -96,7 +96,7 @@ fn packages_are_installed_upgraded_downgraded_and_removed() {
         Package[tiny] changed
           ensure: - -> 1.0
     "#]]
-    .assert_eq(&told);
+    .assert_eq(&transcript);
     assert_eq!(red_hat.installed(), "other 1.0\ntiny 1.0");
     red_hat.package("tiny", "2.0");
     red_hat.machine.converges(json!([package("tiny", "2.0")]));
@@ -115,40 +115,40 @@ fn packages_are_installed_upgraded_downgraded_and_removed() {
 }
 
 #[test]
-fn a_package_that_nobody_has_fails_alone() {
+fn an_unavailable_package_fails_alone() {
     let red_hat = RedHat::new();
     red_hat.package("tiny", "1.0");
-    let told = red_hat.machine.apply(json!([
+    let transcript = red_hat.machine.apply(json!([
         package("tiny", "installed"),
         package("nonesuch", "installed")
     ]));
     assert!(
-        told.contains("Package[nonesuch] failed\n  dnf install failed"),
-        "{told}"
+        transcript.contains("Package[nonesuch] failed\n  dnf install failed"),
+        "{transcript}"
     );
     assert!(
-        told.contains("nonesuch") && told.contains("Package[tiny] changed"),
-        "{told}"
+        transcript.contains("nonesuch") && transcript.contains("Package[tiny] changed"),
+        "{transcript}"
     );
     assert_eq!(red_hat.installed(), "tiny 1.0");
 }
 
 #[test]
-fn who_holds_the_lock_is_named_when_waiting_is_over() {
+fn the_holder_of_the_lock_is_named_after_waiting_in_vain() {
     let red_hat = RedHat::new();
     red_hat.package("tiny", "1.0");
     let mut holder = Command::new("sleep").arg("600").spawn().unwrap();
     red_hat
         .machine
         .write("/var/lib/dnf/rpmdb_lock.pid", &holder.id().to_string());
-    let told = red_hat
+    let transcript = red_hat
         .machine
         .apply(json!([{"type": "Package", "title": "tiny", "parameters": {"lock_timeout": 0.3}}]));
     holder.kill().unwrap();
     holder.wait().unwrap();
     assert!(
-        told.contains(&format!("locked by process {} (sleep)", holder.id())),
-        "{told}"
+        transcript.contains(&format!("locked by process {} (sleep)", holder.id())),
+        "{transcript}"
     );
     red_hat
         .machine

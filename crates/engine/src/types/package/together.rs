@@ -2,10 +2,10 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use super::desired::names;
 use super::manager::{Install, Settings, Transaction};
-use super::wish::names;
-use super::{Ensure, Manager, Status, Statuses, Wish};
-use crate::{Applied, Hands, Sight, StepError};
+use super::{DesiredPackages, Ensure, Manager, Status, Statuses};
+use crate::{ApplyResult, ReadAccess, StepError, WriteAccess};
 
 /// The lock for manager calls. Steps run in parallel and a manager does one thing at a
 /// time, so the second caller waits here and not at the manager's own lock.
@@ -13,56 +13,56 @@ static AT_WORK: Mutex<()> = Mutex::new(());
 
 pub(super) fn look(
     manager: &dyn Manager,
-    wishes: &[&Wish],
-    sight: &Sight<'_>,
+    desired: &[&DesiredPackages],
+    access: &ReadAccess<'_>,
 ) -> Result<Statuses, StepError> {
-    let mut statuses = manager.installed(&names(wishes.iter().copied()), sight)?;
-    let mut latest: Vec<&str> = (wishes.iter().flat_map(|wish| &wish.packages))
+    let mut statuses = manager.installed(&names(desired.iter().copied()), access)?;
+    let mut latest: Vec<&str> = (desired.iter().flat_map(|desired| &desired.packages))
         .filter(|wanted| wanted.ensure == Ensure::Latest)
         .map(|wanted| wanted.name.as_str())
         .collect();
     latest.sort_unstable();
     latest.dedup();
     if !latest.is_empty() {
-        manager.candidates(&latest, &mut statuses, sight)?;
+        manager.candidates(&latest, &mut statuses, access)?;
     }
     Ok(statuses)
 }
 
 /// Returns the states that one wish needs.
-pub(super) fn part(all: &Statuses, wish: &Wish) -> Statuses {
-    (wish.packages.iter())
+pub(super) fn part(all: &Statuses, desired: &DesiredPackages) -> Statuses {
+    (desired.packages.iter())
         .filter_map(|wanted| Some((wanted.name.clone(), all.get(&wanted.name)?.clone())))
         .collect()
 }
 
-type Member<'a> = (&'a Wish, &'a Statuses);
+type Member<'a> = (&'a DesiredPackages, &'a Statuses);
 
 pub(super) fn act(
     manager: &dyn Manager,
     members: &[Member<'_>],
-    hands: &Hands<'_>,
-) -> Vec<Result<Applied, StepError>> {
+    write_access: &WriteAccess<'_>,
+) -> Vec<Result<ApplyResult, StepError>> {
     let _alone = AT_WORK.lock().unwrap_or_else(PoisonError::into_inner);
-    let missing = match prepare(manager, members, hands) {
+    let missing = match prepare(manager, members, write_access) {
         Ok(missing) => missing,
         Err(error) => return members.iter().map(|_| Err(copy(&error))).collect(),
     };
-    let lacks = |wish: &Wish| {
-        let found = wish
+    let lacks = |desired: &DesiredPackages| {
+        let found = desired
             .packages
             .iter()
             .find(|wanted| missing.contains(&wanted.name));
         found.map(|wanted| wanted.name.clone())
     };
     let able: Vec<Member<'_>> = (members.iter().copied())
-        .filter(|(wish, _)| lacks(wish).is_none())
+        .filter(|(desired, _)| lacks(desired).is_none())
         .collect();
-    let mut answers = transact(manager, &able, hands).into_iter();
+    let mut answers = transact(manager, &able, write_access).into_iter();
     (members.iter())
-        .map(|(wish, _)| match lacks(wish) {
+        .map(|(desired, _)| match lacks(desired) {
             Some(name) => Err(StepError::new(format!(
-                "there is no package `{name}` in the repositories of this machine"
+                "no package `{name}` in the repositories of this machine"
             ))),
             None => answers.next().expect("each able member has an answer"),
         })
@@ -74,12 +74,12 @@ pub(super) fn act(
 fn prepare(
     manager: &dyn Manager,
     members: &[Member<'_>],
-    hands: &Hands<'_>,
+    write_access: &WriteAccess<'_>,
 ) -> Result<Vec<String>, StepError> {
     let wanted: Vec<&str> = (members.iter())
-        .filter(|(wish, _)| wish.source.is_none())
-        .flat_map(|(wish, statuses)| {
-            (wish.packages.iter()).filter(|wanted| {
+        .filter(|(desired, _)| desired.source.is_none())
+        .flat_map(|(desired, statuses)| {
+            (desired.packages.iter()).filter(|wanted| {
                 wanted.is_to_be_there()
                     && statuses
                         .get(&wanted.name)
@@ -93,21 +93,21 @@ fn prepare(
     }
     let timeout = members
         .iter()
-        .map(|(wish, _)| wish.lock_timeout)
+        .map(|(desired, _)| desired.lock_timeout)
         .max()
         .unwrap_or_default();
-    let refresh = || manager.refresh(timeout, hands);
+    let refresh = || manager.refresh(timeout, write_access);
     let unfetched =
         (members.iter()).any(|(_, statuses)| statuses.values().any(|status| status.unfetched));
-    if unfetched || members.iter().any(|(wish, _)| wish.refresh) {
-        hands.once(manager.metadata_key(), refresh)?;
+    if unfetched || members.iter().any(|(desired, _)| desired.refresh) {
+        write_access.once(manager.metadata_key(), refresh)?;
     }
-    let missing = manager.unknown(&wanted, hands)?;
+    let missing = manager.unknown(&wanted, write_access)?;
     if missing.is_empty() {
         return Ok(missing);
     }
-    hands.once(manager.metadata_key(), refresh)?;
-    manager.unknown(&wanted, hands)
+    write_access.once(manager.metadata_key(), refresh)?;
+    manager.unknown(&wanted, write_access)
 }
 
 /// Runs one transaction for all members. When it fails, runs one for each member that
@@ -115,12 +115,12 @@ fn prepare(
 fn transact(
     manager: &dyn Manager,
     members: &[Member<'_>],
-    hands: &Hands<'_>,
-) -> Vec<Result<Applied, StepError>> {
+    write_access: &WriteAccess<'_>,
+) -> Vec<Result<ApplyResult, StepError>> {
     if members.is_empty() {
         return Vec::new();
     }
-    let all = carry_out(manager, members, hands);
+    let all = carry_out(manager, members, write_access);
     if let Err(error) = &all
         && (members.len() == 1 || error.interrupted)
     {
@@ -128,12 +128,12 @@ fn transact(
     }
     (members.iter())
         .map(|member| {
-            let wishes = [member.0];
-            let now = look(manager, &wishes, hands)?;
+            let desired = [member.0];
+            let now = look(manager, &desired, write_access)?;
             match &all {
                 Err(_) if !is_done(member.0, &now) => {
-                    carry_out(manager, &[(member.0, &now)], hands)?;
-                    verify(member.0, &look(manager, &wishes, hands)?)
+                    carry_out(manager, &[(member.0, &now)], write_access)?;
+                    verify(member.0, &look(manager, &desired, write_access)?)
                 }
                 _ => verify(member.0, &now),
             }
@@ -144,20 +144,20 @@ fn transact(
 fn carry_out(
     manager: &dyn Manager,
     members: &[Member<'_>],
-    hands: &Hands<'_>,
+    write_access: &WriteAccess<'_>,
 ) -> Result<(), StepError> {
     // A hold on a package would prevent its change.
     let released = holds(members, false);
     if !released.is_empty() {
-        manager.hold(&released, false, hands)?;
+        manager.hold(&released, false, write_access)?;
     }
-    let transaction = transaction(members, hands);
+    let transaction = transaction(members, write_access);
     if !transaction.is_empty() {
-        manager.carry_out(&transaction, hands)?;
+        manager.carry_out(&transaction, write_access)?;
     }
     let held = holds(members, true);
     if !held.is_empty() {
-        manager.hold(&held, true, hands)?;
+        manager.hold(&held, true, write_access)?;
     }
     Ok(())
 }
@@ -166,10 +166,10 @@ fn carry_out(
 fn holds<'a>(members: &[Member<'a>], hold: bool) -> Vec<&'a str> {
     let unknown = Status::default();
     (members.iter())
-        .filter(|(wish, _)| wish.hold == Some(hold))
-        .flat_map(|(wish, statuses)| {
+        .filter(|(desired, _)| desired.hold == Some(hold))
+        .flat_map(|(desired, statuses)| {
             let differs = |name: &String| statuses.get(name).unwrap_or(&unknown).held != hold;
-            let wanted = wish
+            let wanted = desired
                 .packages
                 .iter()
                 .filter(|wanted| wanted.is_to_be_there());
@@ -182,20 +182,20 @@ fn holds<'a>(members: &[Member<'a>], hold: bool) -> Vec<&'a str> {
         .collect()
 }
 
-fn transaction(members: &[Member<'_>], sight: &Sight<'_>) -> Transaction {
+fn transaction(members: &[Member<'_>], access: &ReadAccess<'_>) -> Transaction {
     let unknown = Status::default();
     let mut transaction = Transaction::default();
-    for (wish, statuses) in members {
-        let timeout = transaction.options.lock_timeout.max(wish.lock_timeout);
+    for (desired, statuses) in members {
+        let timeout = transaction.options.lock_timeout.max(desired.lock_timeout);
         transaction.options = Settings {
-            install: wish.install_options.clone(),
-            uninstall: wish.uninstall_options.clone(),
-            recommends: wish.recommends,
-            replace_configuration: wish.replace_configuration,
-            repository: wish.repository.clone(),
+            install: desired.install_options.clone(),
+            uninstall: desired.uninstall_options.clone(),
+            recommends: desired.recommends,
+            replace_configuration: desired.replace_configuration,
+            repository: desired.repository.clone(),
             lock_timeout: timeout,
         };
-        for wanted in &wish.packages {
+        for wanted in &desired.packages {
             let status = statuses.get(&wanted.name).unwrap_or(&unknown);
             if wanted.is_met(status) {
                 continue;
@@ -209,7 +209,7 @@ fn transaction(members: &[Member<'_>], sight: &Sight<'_>) -> Transaction {
                         Ensure::Version(version) => Some(version.clone()),
                         _ => None,
                     },
-                    file: wish.source.as_ref().map(|source| sight.path(source)),
+                    file: desired.source.as_ref().map(|source| access.path(source)),
                     installed: status.version.is_some(),
                 }),
             }
@@ -218,22 +218,22 @@ fn transaction(members: &[Member<'_>], sight: &Sight<'_>) -> Transaction {
     transaction
 }
 
-fn is_done(wish: &Wish, now: &Statuses) -> bool {
+fn is_done(desired: &DesiredPackages, now: &Statuses) -> bool {
     let unknown = Status::default();
-    (wish.packages.iter()).all(|wanted| {
+    (desired.packages.iter()).all(|wanted| {
         let status = now.get(&wanted.name).unwrap_or(&unknown);
         wanted.is_met(status)
-            && wish
+            && desired
                 .hold
                 .is_none_or(|hold| !wanted.is_to_be_there() || hold == status.held)
     })
 }
 
-fn verify(wish: &Wish, now: &Statuses) -> Result<Applied, StepError> {
-    if is_done(wish, now) {
-        return Ok(Applied::default());
+fn verify(desired: &DesiredPackages, now: &Statuses) -> Result<ApplyResult, StepError> {
+    if is_done(desired, now) {
+        return Ok(ApplyResult::default());
     }
-    let found: Vec<String> = (wish.packages.iter())
+    let found: Vec<String> = (desired.packages.iter())
         .map(|wanted| {
             let version = now
                 .get(&wanted.name)
@@ -243,7 +243,7 @@ fn verify(wish: &Wish, now: &Statuses) -> Result<Applied, StepError> {
         .collect();
     let found = found.join(", ");
     Err(StepError::new(format!(
-        "the package manager reports success, yet {found}"
+        "the package manager reported success, but {found}"
     )))
 }
 

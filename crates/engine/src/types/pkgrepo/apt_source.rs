@@ -1,7 +1,7 @@
 //! A source of apt, as a deb822 stanza or as lines of a list.
 
 use crate::Refusal;
-use crate::types::config_file::{self, Fate};
+use crate::types::config_file::{self, LineEdit};
 
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(super) struct Source {
@@ -150,9 +150,12 @@ impl Source {
     pub(super) fn put(&self, content: &[u8], present: bool, enabled: bool) -> Vec<u8> {
         let entry = present.then(|| self.lines(enabled).join("\n"));
         let mut first = entry.clone();
-        config_file::rewrite(content, entry, |line| match self.is(line) {
-            true => first.take().map_or(Fate::Remove, Fate::Become),
-            false => Fate::Keep,
+        config_file::rewrite(content, entry, |line| {
+            if self.is(line) {
+                first.take().map_or(LineEdit::Remove, LineEdit::Become)
+            } else {
+                LineEdit::Keep
+            }
         })
     }
 }
@@ -163,7 +166,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_line_says_what_it_said() {
+    fn a_line_survives_a_round_trip() {
         let line = "deb [arch=amd64,arm64 signed-by=/k.asc] https://example.com/debian bookworm main contrib";
         let source = Source::read(line).unwrap();
         assert_eq!(source.lines(true), [line]);

@@ -67,17 +67,18 @@ fn repository(debian: &Debian, more: Value) -> Value {
 #[test]
 fn a_signed_repository_and_its_package_come_in_one_run() {
     let (debian, key) = signed();
-    let wish = json!([
+    let desired = json!([
         {"type": "Package", "title": "tiny"},
         repository(&debian, json!({"key": key})),
     ]);
-    let told = debian.machine.apply(wish.clone());
+    let transcript = debian.machine.apply(desired.clone());
     assert!(
-        told.starts_with("Package[tiny] changed") && told.contains("Pkgrepo[local] changed"),
-        "{told}"
+        transcript.starts_with("Package[tiny] changed")
+            && transcript.contains("Pkgrepo[local] changed"),
+        "{transcript}"
     );
     assert_eq!(debian.installed(), "tiny ii 1.0\n");
-    let again = debian.machine.apply(wish);
+    let again = debian.machine.apply(desired);
     assert_eq!(again, "Package[tiny] unchanged\nPkgrepo[local] unchanged\n");
     let sources = debian.machine.read("/etc/apt/sources.list.d/local.sources");
     expect![[r#"
@@ -87,11 +88,14 @@ fn a_signed_repository_and_its_package_come_in_one_run() {
         Signed-By: /etc/apt/keyrings/local.asc
     "#]]
     .assert_eq(&sources.replace(&*debian.repository().to_string_lossy(), "REPOSITORY"));
-    let told = debian.machine.converges(json!([repository(
+    let transcript = debian.machine.converges(json!([repository(
         &debian,
         json!({"key": key, "ensure": "absent"})
     )]));
-    assert!(told.contains("ensure: present -> absent"), "{told}");
+    assert!(
+        transcript.contains("ensure: present -> absent"),
+        "{transcript}"
+    );
     assert!(!debian.machine.path("/etc/apt/keyrings/local.asc").exists());
 }
 
@@ -99,10 +103,13 @@ fn a_signed_repository_and_its_package_come_in_one_run() {
 fn a_repository_that_cannot_be_read_or_trusted_is_undone() {
     let debian = Debian::new();
     debian.package("tiny", "1.0", "");
-    let told = debian
+    let transcript = debian
         .machine
         .apply(json!([repository(&debian, json!({}))]));
-    assert!(told.contains("Pkgrepo[local] failed"), "unsigned: {told}");
+    assert!(
+        transcript.contains("Pkgrepo[local] failed"),
+        "unsigned: {transcript}"
+    );
     assert!(
         !debian
             .machine
@@ -113,11 +120,14 @@ fn a_repository_that_cannot_be_read_or_trusted_is_undone() {
         repository(&debian, json!({"trusted": true})),
         {"type": "Pkgrepo", "title": "deb [trusted=yes] file:/nowhere ./"},
     ]);
-    let told = debian.machine.apply(both);
-    assert!(told.contains("Pkgrepo[local] changed"), "{told}");
+    let transcript = debian.machine.apply(both);
     assert!(
-        told.contains("Pkgrepo[deb [trusted=yes] file:/nowhere ./] failed"),
-        "{told}"
+        transcript.contains("Pkgrepo[local] changed"),
+        "{transcript}"
+    );
+    assert!(
+        transcript.contains("Pkgrepo[deb [trusted=yes] file:/nowhere ./] failed"),
+        "{transcript}"
     );
     let files = std::fs::read_dir(debian.machine.path("/etc/apt/sources.list.d")).unwrap();
     assert_eq!(files.count(), 1, "the good one stays");
@@ -127,9 +137,9 @@ fn a_repository_that_cannot_be_read_or_trusted_is_undone() {
 fn a_line_lands_in_its_list_beside_the_others() {
     let machine = Machine::new();
     machine.write("/etc/apt/sources.list", "deb http://a.example.com x main\n");
-    let told = machine.converges(json!([{"type": "Pkgrepo", "title": "deb http://b.example.com y main",
+    let transcript = machine.converges(json!([{"type": "Pkgrepo", "title": "deb http://b.example.com y main",
         "parameters": {"target": "/etc/apt/sources.list", "refresh": false, "components": "main,extra"}}]));
-    assert!(told.contains("ensure: - -> present"), "{told}");
+    assert!(transcript.contains("ensure: - -> present"), "{transcript}");
     let expected = "deb http://a.example.com x main\ndeb http://b.example.com y main extra\n";
     assert_eq!(machine.read("/etc/apt/sources.list"), expected);
 }
@@ -143,7 +153,7 @@ fn a_section_for_dnf_is_made_used_changed_and_removed() {
     run(std::process::Command::new("createrepo_c")
         .arg("--quiet")
         .arg(&place));
-    let wish = |more: Value| {
+    let desired = |more: Value| {
         let mut parameters = json!({"baseurl": format!("file://{}", place.display()), "descr": "Ours", "gpgcheck": false});
         parameters
             .as_object_mut()
@@ -151,24 +161,24 @@ fn a_section_for_dnf_is_made_used_changed_and_removed() {
             .extend(more.as_object().unwrap().clone());
         json!([{"type": "Yumrepo", "title": "ours", "parameters": parameters}])
     };
-    machine.converges(wish(json!({"priority": 10})));
+    machine.converges(desired(json!({"priority": 10})));
     let text = machine.read("/etc/yum.repos.d/ours.repo");
     assert!(
         text.starts_with("[ours]\nname=Ours\nenabled=1\nbaseurl=file://"),
         "{text}"
     );
-    machine.converges(wish(json!({"priority": "absent", "enabled": false})));
+    machine.converges(desired(json!({"priority": "absent", "enabled": false})));
     let text = machine.read("/etc/yum.repos.d/ours.repo");
     assert!(
         text.contains("enabled=0") && !text.contains("priority"),
         "{text}"
     );
-    let told = machine.apply(wish(json!({"baseurl": "file:///nowhere"})));
+    let transcript = machine.apply(desired(json!({"baseurl": "file:///nowhere"})));
     assert!(
-        told.contains("Yumrepo[ours] failed\n  dnf makecache failed"),
-        "{told}"
+        transcript.contains("Yumrepo[ours] failed\n  dnf makecache failed"),
+        "{transcript}"
     );
     assert_eq!(machine.read("/etc/yum.repos.d/ours.repo"), text, "undone");
-    machine.converges(wish(json!({"ensure": "absent"})));
+    machine.converges(desired(json!({"ensure": "absent"})));
     assert!(!machine.path("/etc/yum.repos.d/ours.repo").exists());
 }

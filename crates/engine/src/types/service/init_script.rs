@@ -2,90 +2,117 @@
 
 use std::path::{Path, PathBuf};
 
-use super::keeper::{Keeper, shell};
-use super::{Seen, Wish};
+use super::manager::{ServiceManager, shell};
+use super::{DesiredService, ObservedService};
 use crate::types::exec::{self, Run};
 use crate::types::tool;
-use crate::{Hands, Sight, StepError};
+use crate::{ReadAccess, StepError, WriteAccess};
 
 pub(super) struct InitScript;
 
 /// The run levels whose links decide if a service starts at boot.
 const LEVELS: [&str; 4] = ["2", "3", "4", "5"];
 
-impl Keeper for InitScript {
-    fn observe(&self, wish: &Wish, sight: &Sight<'_>) -> Result<Seen, StepError> {
-        Ok(Seen {
-            running: match wish.running {
-                None => runs(wish, sight).unwrap_or(false),
-                Some(_) => runs(wish, sight)?,
+impl ServiceManager for InitScript {
+    fn observe(
+        &self,
+        desired: &DesiredService,
+        access: &ReadAccess<'_>,
+    ) -> Result<ObservedService, StepError> {
+        Ok(ObservedService {
+            running: match desired.running {
+                None => runs(desired, access).unwrap_or(false),
+                Some(_) => runs(desired, access)?,
             },
-            enabled: !links(wish, 'S', sight).is_empty(),
+            enabled: !links(desired, 'S', access).is_empty(),
             masked: false,
         })
     }
 
-    fn start(&self, wish: &Wish, hands: &Hands<'_>) -> Result<(), StepError> {
-        act(wish, "start", wish.start.as_deref(), hands)?;
-        if runs(wish, hands)? {
+    fn start(
+        &self,
+        desired: &DesiredService,
+        write_access: &WriteAccess<'_>,
+    ) -> Result<(), StepError> {
+        act(desired, "start", desired.start.as_deref(), write_access)?;
+        if runs(desired, write_access)? {
             Ok(())
         } else {
             Err(StepError::new(format!(
-                "`{}` was started, yet it does not run",
-                wish.name
+                "`{}` was started but is not running",
+                desired.name
             )))
         }
     }
 
-    fn stop(&self, wish: &Wish, hands: &Hands<'_>) -> Result<(), StepError> {
-        act(wish, "stop", wish.stop.as_deref(), hands)
+    fn stop(
+        &self,
+        desired: &DesiredService,
+        write_access: &WriteAccess<'_>,
+    ) -> Result<(), StepError> {
+        act(desired, "stop", desired.stop.as_deref(), write_access)
     }
 
-    fn restart(&self, wish: &Wish, hands: &Hands<'_>) -> Result<(), StepError> {
-        if wish.has_restart {
-            return act(wish, "restart", None, hands);
+    fn restart(
+        &self,
+        desired: &DesiredService,
+        write_access: &WriteAccess<'_>,
+    ) -> Result<(), StepError> {
+        if desired.has_restart {
+            return act(desired, "restart", None, write_access);
         }
-        self.stop(wish, hands)?;
-        self.start(wish, hands)
+        self.stop(desired, write_access)?;
+        self.start(desired, write_access)
     }
 
-    fn reload(&self, wish: &Wish, hands: &Hands<'_>) -> Result<(), StepError> {
-        act(wish, "reload", None, hands)
+    fn reload(
+        &self,
+        desired: &DesiredService,
+        write_access: &WriteAccess<'_>,
+    ) -> Result<(), StepError> {
+        act(desired, "reload", None, write_access)
     }
 
-    fn enable(&self, wish: &Wish, enable: bool, hands: &Hands<'_>) -> Result<(), StepError> {
-        if !script(wish, hands).exists() {
-            let message = format!(
-                "`{}` has no init script that could start at boot",
-                wish.name
-            );
+    fn enable(
+        &self,
+        desired: &DesiredService,
+        enable: bool,
+        write_access: &WriteAccess<'_>,
+    ) -> Result<(), StepError> {
+        if !script(desired, write_access).exists() {
+            let message = format!("`{}` has no init script to enable at boot", desired.name);
             return Err(StepError::new(message));
         }
-        let known = !links(wish, 'S', hands).is_empty() || !links(wish, 'K', hands).is_empty();
+        let known = !links(desired, 'S', write_access).is_empty()
+            || !links(desired, 'K', write_access).is_empty();
         if enable && !known {
-            update(wish, "defaults", hands)?;
+            update(desired, "defaults", write_access)?;
         }
-        match hands.root() {
+        match write_access.root() {
             // `update-rc.d` looks for the script outside of the root.
-            Some(_) => rename_links(wish, enable, hands),
-            None => update(wish, if enable { "enable" } else { "disable" }, hands),
+            Some(_) => rename_links(desired, enable, write_access),
+            None => update(
+                desired,
+                if enable { "enable" } else { "disable" },
+                write_access,
+            ),
         }
     }
 }
 
-fn script(wish: &Wish, sight: &Sight<'_>) -> PathBuf {
-    sight.path(format!("/etc/init.d/{}", wish.short()))
+fn script(desired: &DesiredService, access: &ReadAccess<'_>) -> PathBuf {
+    access.path(format!("/etc/init.d/{}", desired.short()))
 }
 
-fn runs(wish: &Wish, sight: &Sight<'_>) -> Result<bool, StepError> {
-    if let Some(status) = &wish.status {
-        return Ok(tool::look(exec::shell(status), sight)?.succeeded());
+fn runs(desired: &DesiredService, access: &ReadAccess<'_>) -> Result<bool, StepError> {
+    if let Some(status) = &desired.status {
+        return Ok(tool::look(exec::shell(status), access)?.succeeded());
     }
-    let script = script(wish, sight);
-    if wish.has_status && script.exists() {
-        return Ok(tool::look([script.into_os_string(), "status".into()], sight)?.succeeded());
+    let script = script(desired, access);
+    if desired.has_status && script.exists() {
+        return Ok(tool::look([script.into_os_string(), "status".into()], access)?.succeeded());
     }
-    Ok(is_in_process_table(&wish.pattern))
+    Ok(is_in_process_table(&desired.pattern))
 }
 
 /// Returns true if the command line of a process other than ours contains the text.
@@ -104,37 +131,46 @@ fn is_in_process_table(pattern: &str) -> bool {
         })
 }
 
-fn act(wish: &Wish, verb: &str, command: Option<&str>, hands: &Hands<'_>) -> Result<(), StepError> {
+fn act(
+    desired: &DesiredService,
+    verb: &str,
+    command: Option<&str>,
+    write_access: &WriteAccess<'_>,
+) -> Result<(), StepError> {
     if let Some(command) = command {
-        return shell(command, verb, hands);
+        return shell(command, verb, write_access);
     }
-    let script = script(wish, hands);
+    let script = script(desired, write_access);
     if !script.exists() {
         return Err(StepError::new(format!(
             "`{}` has no init script and no `{verb}` command",
-            wish.name
+            desired.name
         )));
     }
     let run = Run::new([script.into_os_string(), verb.into()]);
-    tool::act(&run, &format!("the init script's `{verb}`"), hands).map(drop)
+    tool::act(&run, &format!("the init script's `{verb}`"), write_access).map(drop)
 }
 
-fn update(wish: &Wish, verb: &str, hands: &Hands<'_>) -> Result<(), StepError> {
-    let mut run = Run::new(["update-rc.d", wish.short(), verb]);
-    if let Some(root) = hands.root() {
+fn update(
+    desired: &DesiredService,
+    verb: &str,
+    write_access: &WriteAccess<'_>,
+) -> Result<(), StepError> {
+    let mut run = Run::new(["update-rc.d", desired.short(), verb]);
+    if let Some(root) = write_access.root() {
         run = run.environment("DPKG_ROOT", root);
         for level in ["0", "1", "2", "3", "4", "5", "6", "S"] {
             let directory = root.join(format!("etc/rc{level}.d"));
             std::fs::create_dir_all(&directory).map_err(|error| {
-                StepError::because(format!("cannot make {}", directory.display()), error)
+                StepError::because(format!("cannot create {}", directory.display()), error)
             })?;
         }
     }
-    tool::act(&run, &format!("update-rc.d {verb}"), hands).map(drop)
+    tool::act(&run, &format!("update-rc.d {verb}"), write_access).map(drop)
 }
 
 /// Returns the links that start (`S`) or stop (`K`) the service.
-fn links(wish: &Wish, letter: char, sight: &Sight<'_>) -> Vec<PathBuf> {
+fn links(desired: &DesiredService, letter: char, access: &ReadAccess<'_>) -> Vec<PathBuf> {
     let is_link = |path: &Path| {
         let name = path
             .file_name()
@@ -144,11 +180,11 @@ fn links(wish: &Wish, letter: char, sight: &Sight<'_>) -> Vec<PathBuf> {
         let rest = name.strip_prefix(letter).unwrap_or_default();
         rest.get(..2)
             .is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
-            && rest.get(2..) == Some(wish.short())
+            && rest.get(2..) == Some(desired.short())
     };
     let directories = LEVELS
         .iter()
-        .map(|level| sight.path(format!("/etc/rc{level}.d")));
+        .map(|level| access.path(format!("/etc/rc{level}.d")));
     (directories.filter_map(|directory| std::fs::read_dir(directory).ok()))
         .flat_map(|entries| entries.flatten().map(|entry| entry.path()))
         .filter(|path| is_link(path))
@@ -156,9 +192,13 @@ fn links(wish: &Wish, letter: char, sight: &Sight<'_>) -> Vec<PathBuf> {
 }
 
 /// Does the same as `update-rc.d enable` and `disable`.
-fn rename_links(wish: &Wish, enable: bool, hands: &Hands<'_>) -> Result<(), StepError> {
+fn rename_links(
+    desired: &DesiredService,
+    enable: bool,
+    write_access: &WriteAccess<'_>,
+) -> Result<(), StepError> {
     let (from, to) = if enable { ('K', "S") } else { ('S', "K") };
-    for link in links(wish, from, hands) {
+    for link in links(desired, from, write_access) {
         let name = link
             .file_name()
             .unwrap_or_default()

@@ -1,47 +1,47 @@
 //! `service`: the running state of a service, and its start at boot.
 
+mod desired;
 mod init_script;
-mod keeper;
+mod manager;
 mod spec;
-mod supervised;
+mod supervisor;
 mod systemd;
 #[cfg(test)]
 mod tests;
-mod wish;
 
 use serde_json::json;
 
 use crate::{
-    Applied, Change, Declaration, Hands, Observation, Provider, Refusal, Relations, ResourceType,
-    Sight, StepError, Thing, TypeSpec,
+    ApplyResult, Change, Declaration, Observation, Provider, ReadAccess, Refusal, Relations,
+    ResourceType, StepError, SystemObject, TypeSpec, WriteAccess,
 };
-use wish::Wish;
+use desired::DesiredService;
 
 pub(crate) struct Service;
 
 /// The current state of a service.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct ObservedService {
     running: bool,
     enabled: bool,
     masked: bool,
 }
 
 impl ResourceType for Service {
-    type Desired = Wish;
-    type Observed = Seen;
+    type Desired = DesiredService;
+    type Observed = ObservedService;
 
     fn spec(&self) -> &'static TypeSpec {
         &spec::SPEC
     }
 
-    fn desire(&self, declaration: &Declaration) -> Result<Wish, Refusal> {
-        Wish::read(declaration)
+    fn desire(&self, declaration: &Declaration) -> Result<DesiredService, Refusal> {
+        DesiredService::read(declaration)
     }
 
     /// Returns the changes in the order in which they are made: a masked service cannot
     /// be enabled or started.
-    fn changes(&self, desired: &Wish, observed: &Seen) -> Vec<Change> {
+    fn changes(&self, desired: &DesiredService, observed: &ObservedService) -> Vec<Change> {
         let word = |running: bool| json!(if running { "running" } else { "stopped" });
         let mut changes = Vec::new();
         if let Some(masked) = desired.masked.filter(|masked| *masked != observed.masked) {
@@ -66,7 +66,11 @@ impl ResourceType for Service {
         changes
     }
 
-    fn refresh_change(&self, desired: &Wish, observed: &Seen) -> Option<Change> {
+    fn refresh_change(
+        &self,
+        desired: &DesiredService,
+        observed: &ObservedService,
+    ) -> Option<Change> {
         // A service that this run stops, or has just started, needs no restart.
         let stays = observed.running && desired.running != Some(false);
         let verb = if desired.reload {
@@ -77,11 +81,14 @@ impl ResourceType for Service {
         stays.then(|| Change::new("refresh", json!("running"), json!(verb)))
     }
 
-    fn relations(&self, desired: &Wish, relations: &mut Relations) {
+    fn relations(&self, desired: &DesiredService, relations: &mut Relations) {
         let name = desired.short();
-        relations.provides(Thing::Service(name.to_owned()));
+        relations.provides(SystemObject::Service(name.to_owned()));
         for package in packages(name) {
-            relations.genius_needs(Thing::Package(package), "the package that brings it");
+            relations.genius_needs(
+                SystemObject::Package(package),
+                "the package that provides it",
+            );
         }
         for path in [
             format!("/etc/init.d/{name}"),
@@ -89,7 +96,7 @@ impl ResourceType for Service {
             format!("/lib/systemd/system/{name}.service"),
             format!("/usr/lib/systemd/system/{name}.service"),
         ] {
-            relations.genius_needs(Thing::Path(path.into()), "what defines it");
+            relations.genius_needs(SystemObject::Path(path.into()), "what defines it");
         }
     }
 }
@@ -160,45 +167,54 @@ pub(crate) fn readers(path: &std::path::Path) -> Vec<String> {
 }
 
 impl Provider for Service {
-    fn observe(&self, desired: &Wish, sight: &Sight<'_>) -> Result<Seen, StepError> {
-        match keeper::of(desired, sight)? {
-            Some(keeper) => keeper.observe(desired, sight),
+    fn observe(
+        &self,
+        desired: &DesiredService,
+        access: &ReadAccess<'_>,
+    ) -> Result<ObservedService, StepError> {
+        match manager::of(desired, access)? {
+            Some(keeper) => keeper.observe(desired, access),
             // A missing service is stopped, disabled and not masked.
-            None if needs_it(desired) && !sight.may_appear() => Err(StepError::new(format!(
-                "there is no service `{}`: no unit, no init script, and no `command` to run",
+            None if needs_it(desired) && !access.may_appear() => Err(StepError::new(format!(
+                "no service `{}`: no unit, no init script, and no `command` to run",
                 desired.name
             ))),
-            None => Ok(Seen::default()),
+            None => Ok(ObservedService::default()),
         }
     }
 
-    fn apply(&self, step: &Observation<'_, Self>) -> Result<Applied, StepError> {
-        let (desired, _, changes, hands) = step.parts();
-        let keeper = keeper::of(desired, hands)?
-            .ok_or_else(|| StepError::new(format!("there is no service `{}`", desired.name)))?;
+    fn apply(&self, step: &Observation<'_, Self>) -> Result<ApplyResult, StepError> {
+        let (desired, _, changes, write_access) = step.parts();
+        let keeper = manager::of(desired, write_access)?
+            .ok_or_else(|| StepError::new(format!("no service `{}`", desired.name)))?;
         for change in changes {
             match change.property.as_str() {
-                "masked" => keeper.mask(desired, desired.masked == Some(true), hands)?,
-                "enable" => keeper.enable(desired, desired.enabled == Some(true), hands)?,
-                _ if desired.running == Some(true) => keeper.start(desired, hands)?,
-                _ => keeper.stop(desired, hands)?,
+                "masked" => keeper.mask(desired, desired.masked == Some(true), write_access)?,
+                "enable" => keeper.enable(desired, desired.enabled == Some(true), write_access)?,
+                _ if desired.running == Some(true) => keeper.start(desired, write_access)?,
+                _ => keeper.stop(desired, write_access)?,
             }
         }
-        Ok(Applied::default())
+        Ok(ApplyResult::default())
     }
 
-    fn refresh(&self, desired: &Wish, _: &Seen, hands: &Hands<'_>) -> Result<Applied, StepError> {
-        let keeper = keeper::of(desired, hands)?
-            .ok_or_else(|| StepError::new(format!("there is no service `{}`", desired.name)))?;
+    fn refresh(
+        &self,
+        desired: &DesiredService,
+        _: &ObservedService,
+        write_access: &WriteAccess<'_>,
+    ) -> Result<ApplyResult, StepError> {
+        let keeper = manager::of(desired, write_access)?
+            .ok_or_else(|| StepError::new(format!("no service `{}`", desired.name)))?;
         match &desired.restart {
-            Some(command) if !desired.reload => keeper::shell(command, "restart", hands)?,
-            _ if desired.reload => keeper.reload(desired, hands)?,
-            _ => keeper.restart(desired, hands)?,
+            Some(command) if !desired.reload => manager::shell(command, "restart", write_access)?,
+            _ if desired.reload => keeper.reload(desired, write_access)?,
+            _ => keeper.restart(desired, write_access)?,
         }
-        Ok(Applied::default())
+        Ok(ApplyResult::default())
     }
 }
 
-fn needs_it(desired: &Wish) -> bool {
+fn needs_it(desired: &DesiredService) -> bool {
     desired.running == Some(true) || desired.enabled == Some(true)
 }

@@ -5,67 +5,105 @@
 
 use std::ffi::OsString;
 
-use super::keeper::{Keeper, runs_systemd};
-use super::{Seen, Wish};
+use super::manager::{ServiceManager, runs_systemd};
+use super::{DesiredService, ObservedService};
 use crate::types::exec::Run;
 use crate::types::tool;
-use crate::{Hands, Sight, StepError};
+use crate::{ReadAccess, StepError, WriteAccess};
 
 pub(super) struct Systemd;
 
-impl Keeper for Systemd {
-    fn observe(&self, wish: &Wish, sight: &Sight<'_>) -> Result<Seen, StepError> {
-        if !runs_systemd(sight) {
-            return offline(wish, sight);
+impl ServiceManager for Systemd {
+    fn observe(
+        &self,
+        desired: &DesiredService,
+        access: &ReadAccess<'_>,
+    ) -> Result<ObservedService, StepError> {
+        if !runs_systemd(access) {
+            return offline(desired, access);
         }
         let properties = "--property=LoadState,ActiveState,UnitFileState";
-        let done = tool::look(["systemctl", "show", properties, "--", &wish.name], sight)?;
+        let done = tool::look(
+            ["systemctl", "show", properties, "--", &desired.name],
+            access,
+        )?;
         if !done.succeeded() {
             return Err(tool::complaint("systemctl show", &done));
         }
         let text = done.stdout_text();
-        if text.contains("LoadState=not-found") && super::needs_it(wish) && !sight.may_appear() {
+        if text.contains("LoadState=not-found") && super::needs_it(desired) && !access.may_appear()
+        {
             return Err(StepError::new(format!(
-                "systemd knows no unit `{}`",
-                wish.name
+                "systemd has no unit `{}`",
+                desired.name
             )));
         }
         Ok(read(&text))
     }
 
-    fn start(&self, wish: &Wish, hands: &Hands<'_>) -> Result<(), StepError> {
-        online("start", wish, hands)
+    fn start(
+        &self,
+        desired: &DesiredService,
+        write_access: &WriteAccess<'_>,
+    ) -> Result<(), StepError> {
+        online("start", desired, write_access)
     }
 
-    fn stop(&self, wish: &Wish, hands: &Hands<'_>) -> Result<(), StepError> {
-        online("stop", wish, hands)
+    fn stop(
+        &self,
+        desired: &DesiredService,
+        write_access: &WriteAccess<'_>,
+    ) -> Result<(), StepError> {
+        online("stop", desired, write_access)
     }
 
-    fn restart(&self, wish: &Wish, hands: &Hands<'_>) -> Result<(), StepError> {
-        online("restart", wish, hands)
+    fn restart(
+        &self,
+        desired: &DesiredService,
+        write_access: &WriteAccess<'_>,
+    ) -> Result<(), StepError> {
+        online("restart", desired, write_access)
     }
 
-    fn reload(&self, wish: &Wish, hands: &Hands<'_>) -> Result<(), StepError> {
-        online("reload-or-restart", wish, hands)
+    fn reload(
+        &self,
+        desired: &DesiredService,
+        write_access: &WriteAccess<'_>,
+    ) -> Result<(), StepError> {
+        online("reload-or-restart", desired, write_access)
     }
 
-    fn enable(&self, wish: &Wish, enable: bool, hands: &Hands<'_>) -> Result<(), StepError> {
-        systemctl(if enable { "enable" } else { "disable" }, wish, hands)
+    fn enable(
+        &self,
+        desired: &DesiredService,
+        enable: bool,
+        write_access: &WriteAccess<'_>,
+    ) -> Result<(), StepError> {
+        systemctl(
+            if enable { "enable" } else { "disable" },
+            desired,
+            write_access,
+        )
     }
 
-    fn mask(&self, wish: &Wish, mask: bool, hands: &Hands<'_>) -> Result<(), StepError> {
-        systemctl(if mask { "mask" } else { "unmask" }, wish, hands)
+    fn mask(
+        &self,
+        desired: &DesiredService,
+        mask: bool,
+        write_access: &WriteAccess<'_>,
+    ) -> Result<(), StepError> {
+        systemctl(if mask { "mask" } else { "unmask" }, desired, write_access)
     }
 }
 
-fn read(text: &str) -> Seen {
+fn read(text: &str) -> ObservedService {
     let value = |name: &str| {
         text.lines()
             .find_map(|line| line.strip_prefix(name))
             .unwrap_or_default()
     };
     let state = value("UnitFileState=");
-    Seen {
+    ObservedService {
         running: matches!(value("ActiveState="), "active" | "reloading" | "activating"),
         enabled: is_enabled(state),
         masked: state.starts_with("masked") || value("LoadState=") == "masked",
@@ -81,60 +119,71 @@ fn is_enabled(state: &str) -> bool {
     )
 }
 
-fn offline(wish: &Wish, sight: &Sight<'_>) -> Result<Seen, StepError> {
-    if wish.running == Some(true) {
-        return Err(not_running(wish));
+fn offline(
+    desired: &DesiredService,
+    access: &ReadAccess<'_>,
+) -> Result<ObservedService, StepError> {
+    if desired.running == Some(true) {
+        return Err(not_running(desired));
     }
-    let done = tool::look(words("is-enabled", wish, sight), sight)?;
+    let done = tool::look(words("is-enabled", desired, access), access)?;
     let text = done.stdout_text();
     let state = text.lines().next().unwrap_or_default();
-    if state.is_empty() && super::needs_it(wish) && !sight.may_appear() {
+    if state.is_empty() && super::needs_it(desired) && !access.may_appear() {
         return Err(tool::complaint("systemctl is-enabled", &done));
     }
-    Ok(Seen {
+    Ok(ObservedService {
         running: false,
         enabled: is_enabled(state),
         masked: state.starts_with("masked"),
     })
 }
 
-fn not_running(wish: &Wish) -> StepError {
+fn not_running(desired: &DesiredService) -> StepError {
     StepError::new(format!(
-        "systemd is not running here, so it cannot start `{}`; use `provider` init or supervised, or leave `ensure` out",
-        wish.name
+        "systemd is not running and cannot start `{}`; set `provider` to init or supervised, or omit `ensure`",
+        desired.name
     ))
 }
 
-fn words(verb: &str, wish: &Wish, sight: &Sight<'_>) -> Vec<OsString> {
+fn words(verb: &str, desired: &DesiredService, access: &ReadAccess<'_>) -> Vec<OsString> {
     let mut words: Vec<OsString> = vec!["systemctl".into()];
-    if let Some(root) = sight.root() {
+    if let Some(root) = access.root() {
         let mut option = OsString::from("--root=");
         option.push(root);
         words.push(option);
     }
-    words.extend([verb.into(), "--".into(), (&wish.name).into()]);
+    words.extend([verb.into(), "--".into(), (&desired.name).into()]);
     words
 }
 
-fn systemctl(verb: &str, wish: &Wish, hands: &Hands<'_>) -> Result<(), StepError> {
+fn systemctl(
+    verb: &str,
+    desired: &DesiredService,
+    write_access: &WriteAccess<'_>,
+) -> Result<(), StepError> {
     tool::act(
-        &Run::new(words(verb, wish, hands)),
+        &Run::new(words(verb, desired, write_access)),
         &format!("systemctl {verb}"),
-        hands,
+        write_access,
     )
     .map(drop)
 }
 
-fn online(verb: &str, wish: &Wish, hands: &Hands<'_>) -> Result<(), StepError> {
-    if !runs_systemd(hands) {
-        return Err(not_running(wish));
+fn online(
+    verb: &str,
+    desired: &DesiredService,
+    write_access: &WriteAccess<'_>,
+) -> Result<(), StepError> {
+    if !runs_systemd(write_access) {
+        return Err(not_running(desired));
     }
     // systemd does not know a unit that a file resource has just written before this.
     if verb != "stop" {
         let run = Run::new(["systemctl", "daemon-reload"]).quiet();
-        tool::act(&run, "systemctl daemon-reload", hands)?;
+        tool::act(&run, "systemctl daemon-reload", write_access)?;
     }
-    systemctl(verb, wish, hands)
+    systemctl(verb, desired, write_access)
 }
 
 #[cfg(test)]
@@ -143,19 +192,19 @@ mod tests {
 
     #[test]
     fn what_systemctl_shows_is_read() {
-        let seen = read("LoadState=loaded\nActiveState=active\nUnitFileState=disabled\n");
+        let observed = read("LoadState=loaded\nActiveState=active\nUnitFileState=disabled\n");
         assert_eq!(
-            (seen.running, seen.enabled, seen.masked),
+            (observed.running, observed.enabled, observed.masked),
             (true, false, false)
         );
-        let seen = read("LoadState=masked\nActiveState=inactive\nUnitFileState=masked\n");
+        let observed = read("LoadState=masked\nActiveState=inactive\nUnitFileState=masked\n");
         assert_eq!(
-            (seen.running, seen.enabled, seen.masked),
+            (observed.running, observed.enabled, observed.masked),
             (false, false, true)
         );
-        let seen = read("LoadState=loaded\nActiveState=failed\nUnitFileState=static\n");
+        let observed = read("LoadState=loaded\nActiveState=failed\nUnitFileState=static\n");
         assert_eq!(
-            (seen.running, seen.enabled, seen.masked),
+            (observed.running, observed.enabled, observed.masked),
             (false, true, false)
         );
     }

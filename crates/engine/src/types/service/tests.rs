@@ -49,21 +49,21 @@ fn log_without_status(machine: &Machine) -> String {
 #[test]
 fn an_init_script_is_started_enabled_disabled_and_stopped() {
     let machine = with_script();
-    let told = machine.converges(service(json!({"ensure": "running", "enable": true})));
+    let transcript = machine.converges(service(json!({"ensure": "running", "enable": true})));
     expect![[r#"
         Service[web] changed
           enable: false -> true
           ensure: stopped -> running
     "#]]
-    .assert_eq(&told);
+    .assert_eq(&transcript);
     assert!(machine.path("/etc/rc2.d/S01web").symlink_metadata().is_ok());
-    let told = machine.converges(service(json!({"ensure": "stopped", "enable": false})));
+    let transcript = machine.converges(service(json!({"ensure": "stopped", "enable": false})));
     expect![[r#"
         Service[web] changed
           enable: true -> false
           ensure: running -> stopped
     "#]]
-    .assert_eq(&told);
+    .assert_eq(&transcript);
     machine.converges(service(json!({"enable": true})));
     assert_eq!(log_without_status(&machine), "start stop");
 }
@@ -85,10 +85,16 @@ fn a_refresh_restarts_or_reloads_what_runs_and_nothing_else() {
     );
     machine.apply(refreshed(json!({"ensure": "running"})));
     machine.apply(refreshed(json!({"ensure": "running", "hasrestart": true})));
-    let told = machine.apply(refreshed(json!({"ensure": "running", "reload": true})));
-    assert!(told.contains("refresh: running -> reloaded"), "{told}");
-    let told = machine.noop(refreshed(json!({"ensure": "running"})));
-    assert!(told.contains("refresh: running -> restarted"), "{told}");
+    let transcript = machine.apply(refreshed(json!({"ensure": "running", "reload": true})));
+    assert!(
+        transcript.contains("refresh: running -> reloaded"),
+        "{transcript}"
+    );
+    let transcript = machine.noop(refreshed(json!({"ensure": "running"})));
+    assert!(
+        transcript.contains("refresh: running -> restarted"),
+        "{transcript}"
+    );
     machine.apply(refreshed(json!({"ensure": "stopped"})));
     machine.apply(refreshed(json!({})));
     assert_eq!(
@@ -104,8 +110,8 @@ fn a_service_that_the_machine_does_not_know_is_stopped_and_cannot_be_started() {
         machine.apply(service(json!({"ensure": "stopped", "enable": false}))),
         "Service[web] unchanged\n"
     );
-    let told = machine.apply(service(json!({"ensure": "running"})));
-    assert!(told.contains("there is no service `web`"), "{told}");
+    let transcript = machine.apply(service(json!({"ensure": "running"})));
+    assert!(transcript.contains("no service `web`"), "{transcript}");
 }
 
 #[test]
@@ -124,17 +130,17 @@ fn a_unit_is_enabled_masked_and_unmasked_without_a_running_systemd() {
     machine.converges(service(json!({"enable": "mask"})));
     let masked = std::fs::read_link(machine.path("/etc/systemd/system/web.service")).unwrap();
     assert_eq!(masked, std::path::Path::new("/dev/null"));
-    let told = machine.converges(service(json!({"masked": false, "enable": true})));
+    let transcript = machine.converges(service(json!({"masked": false, "enable": true})));
     expect![[r#"
         Service[web] changed
           masked: true -> false
           enable: false -> true
     "#]]
-    .assert_eq(&told);
-    let told = machine.apply(service(json!({"ensure": "running"})));
+    .assert_eq(&transcript);
+    let transcript = machine.apply(service(json!({"ensure": "running"})));
     assert!(
-        told.contains("systemd is not running here, so it cannot start `web`"),
-        "{told}"
+        transcript.contains("systemd is not running and cannot start `web`"),
+        "{transcript}"
     );
 }
 
@@ -187,8 +193,11 @@ fn a_supervised_process_is_started_found_again_restarted_and_ended_with_its_chil
 #[test]
 fn a_supervised_process_that_ends_at_once_fails_with_its_last_words() {
     let machine = Machine::new();
-    let told = machine.apply(supervised("running", "echo no such port; exit 3"));
-    assert!(told.contains("`web` ended at once: no such port"), "{told}");
+    let transcript = machine.apply(supervised("running", "echo no such port; exit 3"));
+    assert!(
+        transcript.contains("`web` exited immediately: no such port"),
+        "{transcript}"
+    );
 }
 
 #[test]
@@ -196,14 +205,14 @@ fn a_number_that_another_process_has_by_now_is_not_the_service() {
     let machine = Machine::new();
     machine.write("/run/web.pid", &std::process::id().to_string());
     machine.write("/run/web.pid.started", "1 of-an-earlier-boot\n");
-    let told = machine.apply(supervised("stopped", "true"));
-    assert_eq!(told, "Service[web] unchanged\n");
+    let transcript = machine.apply(supervised("stopped", "true"));
+    assert_eq!(transcript, "Service[web] unchanged\n");
 }
 
 #[test]
 fn configuration_comes_before_the_service_that_reads_it() {
     let machine = with_script();
-    let told = machine.apply(json!([
+    let transcript = machine.apply(json!([
         {"type": "Service", "title": "web", "parameters": {
             "ensure": "running", "start": format!("test -e {}", machine.path("/etc/web/site.conf").display()),
             "status": "true && false"}},
@@ -211,11 +220,14 @@ fn configuration_comes_before_the_service_that_reads_it() {
         {"type": "File", "title": "/etc/web", "parameters": {"ensure": "directory"}},
     ]));
     // If it had been started first, its own command would have failed.
-    assert!(told.contains("was started, yet it does not run"), "{told}");
+    assert!(
+        transcript.contains("was started but is not running"),
+        "{transcript}"
+    );
 }
 
 #[test]
-fn a_path_tells_who_reads_it() {
+fn a_path_shows_which_manager_reads_it() {
     let readers = |path: &str| super::readers(std::path::Path::new(path)).join(" ");
     assert_eq!(readers("/etc/nginx/conf.d/a.conf"), "nginx");
     assert_eq!(readers("/etc/default/nginx"), "nginx");

@@ -1,6 +1,6 @@
 //! Lines of `authorized_keys`: options, kind, key, comment.
 
-use crate::types::config_file::{self, Fate};
+use crate::types::config_file::{self, LineEdit};
 
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Key {
@@ -109,8 +109,8 @@ pub(super) fn put(content: &[u8], key: Option<&Key>, is: impl Fn(&Key) -> bool) 
     let entry = key.map(Key::text);
     let mut first = entry.clone();
     config_file::rewrite(content, entry, |line| match Key::read(line) {
-        Some(found) if is(&found) => first.take().map_or(Fate::Remove, Fate::Become),
-        _ => Fate::Keep,
+        Some(found) if is(&found) => first.take().map_or(LineEdit::Remove, LineEdit::Become),
+        _ => LineEdit::Keep,
     })
 }
 

@@ -14,8 +14,8 @@ use serde_json::json;
 use super::{accounts, presence, single_line};
 use crate::spec::{argument, parameter};
 use crate::{
-    Applied, Change, Declaration, Observation, Provider, Refusal, Relations, ResourceType, Sight,
-    StateFunction, StepError, Thing, TypeSpec,
+    ApplyResult, Change, Declaration, Observation, Provider, ReadAccess, Refusal, Relations,
+    ResourceType, StateFunction, StepError, SystemObject, TypeSpec,
 };
 use line::Key;
 
@@ -60,7 +60,7 @@ static SPEC: TypeSpec = TypeSpec {
     "key": "AAAAC3NzaC1lZDI1NTE5AAAAIIgZ0kKX4rmFuwFd0Nq2yVKbQ5iHLPbQYgQh1sG1cN2a"}}]"#,
 };
 
-pub(crate) struct Wish {
+pub(crate) struct DesiredKey {
     present: bool,
     user: String,
     key: Key,
@@ -69,7 +69,7 @@ pub(crate) struct Wish {
     target: Option<String>,
 }
 
-impl Wish {
+impl DesiredKey {
     fn is(&self, found: &Key) -> bool {
         if self.by_key {
             found.key == self.key.key
@@ -80,14 +80,14 @@ impl Wish {
 }
 
 impl ResourceType for SshAuthorizedKey {
-    type Desired = Wish;
+    type Desired = DesiredKey;
     type Observed = Option<Key>;
 
     fn spec(&self) -> &'static TypeSpec {
         &SPEC
     }
 
-    fn desire(&self, declaration: &Declaration) -> Result<Wish, Refusal> {
+    fn desire(&self, declaration: &Declaration) -> Result<DesiredKey, Refusal> {
         let user = single_line::word(declaration, "user")?.ok_or(Refusal::Missing("user"))?;
         if !accounts::is_name(&user) {
             return Err(declaration.refuse("user", "the name of a user"));
@@ -105,7 +105,7 @@ impl ResourceType for SshAuthorizedKey {
         {
             return Err(declaration.refuse("target", "a path without `..`"));
         }
-        Ok(Wish {
+        Ok(DesiredKey {
             present,
             user,
             key,
@@ -114,7 +114,7 @@ impl ResourceType for SshAuthorizedKey {
         })
     }
 
-    fn changes(&self, desired: &Wish, observed: &Option<Key>) -> Vec<Change> {
+    fn changes(&self, desired: &DesiredKey, observed: &Option<Key>) -> Vec<Change> {
         presence::changes(desired.present, observed.as_ref(), |old| {
             let new = &desired.key;
             presence::differing([
@@ -126,8 +126,8 @@ impl ResourceType for SshAuthorizedKey {
         })
     }
 
-    fn relations(&self, desired: &Wish, relations: &mut Relations) {
-        relations.needs(Thing::User(desired.user.clone()), "its user");
+    fn relations(&self, desired: &DesiredKey, relations: &mut Relations) {
+        relations.needs(SystemObject::User(desired.user.clone()), "its user");
         if let Some(target) = &desired.target {
             relations.needs_path_above(target);
         }
@@ -188,7 +188,7 @@ fn kind(declaration: &Declaration) -> Result<String, Refusal> {
         "ed25519" => "ssh-ed25519".to_owned(),
         "ecdsa" => "ecdsa-sha2-nistp256".to_owned(),
         _ if line::is_kind(&kind) => kind,
-        _ => return Err(declaration.refuse("type", "a kind of key, such as ssh-ed25519")),
+        _ => return Err(declaration.refuse("type", "a key type, such as ssh-ed25519")),
     })
 }
 
@@ -198,35 +198,45 @@ fn options(declaration: &Declaration) -> Result<Vec<String>, Refusal> {
         .iter()
         .any(|one| line::split_options(one).is_none_or(|parts| parts.len() != 1))
     {
-        return Err(declaration.refuse("options", "a list of options of sshd"));
+        return Err(declaration.refuse("options", "a list of sshd options"));
     }
     Ok(given)
 }
 
 impl Provider for SshAuthorizedKey {
-    fn observe(&self, desired: &Wish, sight: &Sight<'_>) -> Result<Option<Key>, StepError> {
-        let Some(account) = accounts::find_user(sight, &desired.user)? else {
-            if desired.present && !sight.may_appear() {
-                return Err(StepError::new(format!(
-                    "there is no user `{}`",
-                    desired.user
-                )));
+    fn observe(
+        &self,
+        desired: &DesiredKey,
+        access: &ReadAccess<'_>,
+    ) -> Result<Option<Key>, StepError> {
+        let Some(account) = accounts::find_user(access, &desired.user)? else {
+            if desired.present && !access.may_appear() {
+                return Err(StepError::new(format!("no user `{}`", desired.user)));
             }
             return Ok(None);
         };
-        let content = place::read(&account, desired.target.as_deref(), sight)?;
+        let content = place::read(&account, desired.target.as_deref(), access)?;
         Ok(line::find(&content, |key| desired.is(key)))
     }
 
-    fn apply(&self, step: &Observation<'_, Self>) -> Result<Applied, StepError> {
-        let Observation { desired, hands, .. } = *step;
-        let account = accounts::find_user(hands, &desired.user)?;
-        let account = account
-            .ok_or_else(|| StepError::new(format!("there is no user `{}`", desired.user)))?;
-        place::edit(&account, desired.target.as_deref(), hands, |content| {
-            let key = desired.present.then_some(&desired.key);
-            line::put(content, key, |key| desired.is(key))
-        })?;
-        Ok(Applied::default())
+    fn apply(&self, step: &Observation<'_, Self>) -> Result<ApplyResult, StepError> {
+        let Observation {
+            desired,
+            write_access,
+            ..
+        } = *step;
+        let account = accounts::find_user(write_access, &desired.user)?;
+        let account =
+            account.ok_or_else(|| StepError::new(format!("no user `{}`", desired.user)))?;
+        place::edit(
+            &account,
+            desired.target.as_deref(),
+            write_access,
+            |content| {
+                let key = desired.present.then_some(&desired.key);
+                line::put(content, key, |key| desired.is(key))
+            },
+        )?;
+        Ok(ApplyResult::default())
     }
 }

@@ -9,7 +9,7 @@ use rustix::fs::{Mode, OFlags, ResolveFlags};
 
 use crate::types::accounts::Account;
 use crate::types::config_file::{self, NewFile};
-use crate::{Hands, Sight, StepError};
+use crate::{ReadAccess, StepError, WriteAccess};
 
 /// The start directory, which the user cannot replace, and the rest of the path.
 struct Place {
@@ -20,7 +20,7 @@ struct Place {
     own: bool,
 }
 
-fn place(account: &Account, target: Option<&str>, sight: &Sight<'_>) -> Place {
+fn place(account: &Account, target: Option<&str>, access: &ReadAccess<'_>) -> Place {
     let target = target.unwrap_or(".ssh/authorized_keys");
     let target = target
         .replace("%h", &account.home)
@@ -28,9 +28,9 @@ fn place(account: &Account, target: Option<&str>, sight: &Sight<'_>) -> Place {
     let home = Path::new(&account.home);
     let full = home.join(&target);
     let (start, rest, own) = match full.strip_prefix(home) {
-        Ok(rest) => (sight.path(home), rest.to_owned(), true),
+        Ok(rest) => (access.path(home), rest.to_owned(), true),
         Err(_) => (
-            sight.path("/"),
+            access.path("/"),
             full.strip_prefix("/").unwrap_or(&full).to_owned(),
             false,
         ),
@@ -104,9 +104,9 @@ impl Place {
 pub(super) fn read(
     account: &Account,
     target: Option<&str>,
-    sight: &Sight<'_>,
+    access: &ReadAccess<'_>,
 ) -> Result<Vec<u8>, StepError> {
-    let place = place(account, target, sight);
+    let place = place(account, target, access);
     match place
         .open()
         .and_then(|directory| config_file::read_in(directory, &place.name))
@@ -120,10 +120,10 @@ pub(super) fn read(
 pub(super) fn edit(
     account: &Account,
     target: Option<&str>,
-    hands: &Hands<'_>,
+    write_access: &WriteAccess<'_>,
     change: impl FnOnce(&[u8]) -> Vec<u8>,
 ) -> Result<(), StepError> {
-    let place = place(account, target, hands);
+    let place = place(account, target, write_access);
     config_file::alone(|| {
         if !place.start.is_dir() {
             let message = format!(
@@ -133,7 +133,7 @@ pub(super) fn edit(
             );
             return Err(StepError::new(message));
         }
-        let before = read(account, target, hands)?;
+        let before = read(account, target, write_access)?;
         let after = change(&before);
         let new_file = NewFile {
             mode: 0o600,
@@ -148,7 +148,7 @@ pub(super) fn edit(
 fn failed(what: &str, place: &Place, error: io::Error) -> StepError {
     if error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) {
         let message = format!(
-            "{} leads over a symbolic link, which is not followed",
+            "{} goes through a symbolic link, which is not followed",
             place.shown()
         );
         return StepError::new(message);

@@ -3,24 +3,26 @@
 //! Passwords are hashes that are compared and set as they are. They reach the tools
 //! through standard input only: every user can read arguments.
 
+mod desired;
 mod provide;
 mod spec;
 #[cfg(test)]
 mod tests;
-mod wish;
 
 use serde_json::json;
 
 use super::accounts::{self, Account, Shadow};
 use super::presence;
-use crate::{Change, Declaration, Refusal, Relations, ResourceType, Shown, Thing, TypeSpec};
-use wish::Wish;
+use crate::{
+    Change, Declaration, DisplayValue, Refusal, Relations, ResourceType, SystemObject, TypeSpec,
+};
+use desired::DesiredUser;
 
 pub(crate) struct User;
 
 /// The current state of an account.
 #[derive(Default)]
-pub(crate) struct Seen {
+pub(crate) struct ObservedUser {
     account: Option<Account>,
     shadow: Shadow,
     /// The groups that list the user, sorted.
@@ -31,29 +33,29 @@ pub(crate) struct Seen {
 }
 
 impl ResourceType for User {
-    type Desired = Wish;
-    type Observed = Seen;
+    type Desired = DesiredUser;
+    type Observed = ObservedUser;
 
     fn spec(&self) -> &'static TypeSpec {
         &spec::SPEC
     }
 
-    fn desire(&self, declaration: &Declaration) -> Result<Wish, Refusal> {
-        Wish::read(declaration)
+    fn desire(&self, declaration: &Declaration) -> Result<DesiredUser, Refusal> {
+        DesiredUser::read(declaration)
     }
 
-    fn changes(&self, desired: &Wish, observed: &Seen) -> Vec<Change> {
+    fn changes(&self, desired: &DesiredUser, observed: &ObservedUser) -> Vec<Change> {
         presence::changes(desired.present, observed.account.as_ref(), |account| {
             differences(desired, account, observed)
         })
     }
 
-    fn relations(&self, desired: &Wish, relations: &mut Relations) {
+    fn relations(&self, desired: &DesiredUser, relations: &mut Relations) {
         if !desired.present {
             relations.provides(accounts::user_removals());
             return;
         }
-        relations.provides(Thing::User(desired.name.clone()));
+        relations.provides(SystemObject::User(desired.name.clone()));
         let primary = desired
             .group
             .iter()
@@ -64,15 +66,15 @@ impl ResourceType for User {
             .flatten()
             .map(|group| (group, "one of its groups"));
         for (group, why) in primary.chain(others) {
-            relations.needs(Thing::Group(group.clone()), why);
+            relations.needs(SystemObject::Group(group.clone()), why);
         }
         if let Some(shell) = &desired.shell {
-            relations.needs(Thing::Path(shell.into()), "its shell");
+            relations.needs(SystemObject::Path(shell.into()), "its shell");
         }
     }
 }
 
-fn differences(desired: &Wish, account: &Account, observed: &Seen) -> Vec<Change> {
+fn differences(desired: &DesiredUser, account: &Account, observed: &ObservedUser) -> Vec<Change> {
     let mut changes = Vec::new();
     if let Some(uid) = desired.uid.filter(|uid| *uid != account.uid) {
         changes.push(Change::new("uid", json!(account.uid), json!(uid)));
@@ -100,8 +102,12 @@ fn differences(desired: &Wish, account: &Account, observed: &Seen) -> Vec<Change
         .expiry
         .filter(|expiry| *expiry != observed.shadow.expires)
     {
-        let old = wish::date(observed.shadow.expires);
-        changes.push(Change::new("expiry", json!(old), json!(wish::date(expiry))));
+        let old = desired::date(observed.shadow.expires);
+        changes.push(Change::new(
+            "expiry",
+            json!(old),
+            json!(desired::date(expiry)),
+        ));
     }
     if desired
         .password
@@ -109,7 +115,11 @@ fn differences(desired: &Wish, account: &Account, observed: &Seen) -> Vec<Change
         .is_some_and(|new| *new != observed.shadow.password)
     {
         // Not even the hash is shown, whether it is declared as a secret or not.
-        changes.push(Change::new("password", Shown::Secret, Shown::Secret));
+        changes.push(Change::new(
+            "password",
+            DisplayValue::Secret,
+            DisplayValue::Secret,
+        ));
     }
     if desired.manage_home
         && !observed.home_exists
@@ -117,7 +127,7 @@ fn differences(desired: &Wish, account: &Account, observed: &Seen) -> Vec<Change
     {
         changes.push(Change::new(
             "home_directory",
-            Shown::Absent,
+            DisplayValue::Absent,
             json!("present"),
         ));
     }

@@ -5,54 +5,58 @@ use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
 
-use super::{Seen, User, Wish, wish};
+use super::{DesiredUser, ObservedUser, User, desired};
 use crate::types::exec::Run;
 use crate::types::file::place;
 use crate::types::{accounts, tool};
-use crate::{Applied, Change, Hands, Observation, Provider, Sight, StepError};
+use crate::{ApplyResult, Change, Observation, Provider, ReadAccess, StepError, WriteAccess};
 
 impl Provider for User {
-    fn observe(&self, desired: &Wish, sight: &Sight<'_>) -> Result<Seen, StepError> {
-        let known = accounts::accounts(sight)?;
+    fn observe(
+        &self,
+        desired: &DesiredUser,
+        access: &ReadAccess<'_>,
+    ) -> Result<ObservedUser, StepError> {
+        let known = accounts::accounts(access)?;
         let account = known
             .into_iter()
             .find(|account| account.name == desired.name);
         let Some(account) = account else {
-            return Ok(Seen::default());
+            return Ok(ObservedUser::default());
         };
-        let mut groups: Vec<String> = (accounts::groups(sight)?.into_iter())
+        let mut groups: Vec<String> = (accounts::groups(access)?.into_iter())
             .filter(|group| group.members.contains(&desired.name))
             .map(|group| group.name)
             .collect();
         groups.sort();
         let wanted_gid = match &desired.group {
-            Some(group) => accounts::find_gid(sight, group)?,
+            Some(group) => accounts::find_gid(access, group)?,
             None => None,
         };
-        Ok(Seen {
-            shadow: accounts::shadow(sight, &desired.name)?.unwrap_or_default(),
+        Ok(ObservedUser {
+            shadow: accounts::shadow(access, &desired.name)?.unwrap_or_default(),
             groups,
             wanted_gid,
-            home_exists: sight.path(&account.home).is_dir(),
+            home_exists: access.path(&account.home).is_dir(),
             account: Some(account),
         })
     }
 
-    fn apply(&self, step: &Observation<'_, Self>) -> Result<Applied, StepError> {
-        let (desired, observed, changes, hands) = step.parts();
+    fn apply(&self, step: &Observation<'_, Self>) -> Result<ApplyResult, StepError> {
+        let (desired, observed, changes, write_access) = step.parts();
         match (desired.present, &observed.account) {
             (false, _) => {
                 let remove = desired.manage_home.then_some("--remove");
-                command("userdel", remove.map(OsString::from), desired, hands)?;
+                command("userdel", remove.map(OsString::from), desired, write_access)?;
             }
-            (true, None) => add(desired, hands)?,
-            (true, Some(_)) => modify(desired, observed, changes, hands)?,
+            (true, None) => add(desired, write_access)?,
+            (true, Some(_)) => modify(desired, observed, changes, write_access)?,
         }
-        Ok(Applied::default())
+        Ok(ApplyResult::default())
     }
 }
 
-fn add(desired: &Wish, hands: &Hands<'_>) -> Result<(), StepError> {
+fn add(desired: &DesiredUser, write_access: &WriteAccess<'_>) -> Result<(), StepError> {
     let mut options = Options::default();
     options.pair("--uid", desired.uid.map(|uid| uid.to_string()));
     options.pair("--gid", desired.group.clone());
@@ -69,7 +73,10 @@ fn add(desired: &Wish, hands: &Hands<'_>) -> Result<(), StepError> {
     options.pair("--comment", desired.comment.clone());
     options.pair(
         "--expiredate",
-        desired.expiry.flatten().map(|days| wish::date(Some(days))),
+        desired
+            .expiry
+            .flatten()
+            .map(|days| desired::date(Some(days))),
     );
     options.flag(desired.system, "--system");
     options.flag(desired.duplicate && desired.uid.is_some(), "--non-unique");
@@ -79,18 +86,18 @@ fn add(desired: &Wish, hands: &Hands<'_>) -> Result<(), StepError> {
         "--no-create-home"
     };
     options.flag(true, home);
-    command("useradd", options.0, desired, hands)?;
+    command("useradd", options.0, desired, write_access)?;
     match &desired.password {
-        Some(hash) => set_password(desired, hash, hands),
+        Some(hash) => set_password(desired, hash, write_access),
         None => Ok(()),
     }
 }
 
 fn modify(
-    desired: &Wish,
-    observed: &Seen,
+    desired: &DesiredUser,
+    observed: &ObservedUser,
     changes: &[Change],
-    hands: &Hands<'_>,
+    write_access: &WriteAccess<'_>,
 ) -> Result<(), StepError> {
     let mut options = Options::default();
     for change in changes {
@@ -111,19 +118,22 @@ fn modify(
                 options.pair("--groups", Some(groups.join(",")));
             }
             "expiry" => {
-                let day = desired.expiry.flatten().map(|days| wish::date(Some(days)));
+                let day = desired
+                    .expiry
+                    .flatten()
+                    .map(|days| desired::date(Some(days)));
                 options.pair("--expiredate", Some(day.unwrap_or_default()));
             }
             _ => {}
         }
     }
     if !options.0.is_empty() {
-        command("usermod", options.0, desired, hands)?;
+        command("usermod", options.0, desired, write_access)?;
     }
     for change in changes {
         match (change.property.as_str(), &desired.password) {
-            ("password", Some(hash)) => set_password(desired, hash, hands)?,
-            ("home_directory", _) => make_home(desired, observed, hands)?,
+            ("password", Some(hash)) => set_password(desired, hash, write_access)?,
+            ("home_directory", _) => make_home(desired, observed, write_access)?,
             _ => {}
         }
     }
@@ -133,19 +143,23 @@ fn modify(
 /// Creates the home of an account that lost it, or never had one. `mkhomedir_helper` is
 /// not available everywhere and `useradd` refuses existing accounts. So the skeleton is
 /// copied into a directory that did not exist, as no other user can have prepared it.
-fn make_home(desired: &Wish, observed: &Seen, hands: &Hands<'_>) -> Result<(), StepError> {
+fn make_home(
+    desired: &DesiredUser,
+    observed: &ObservedUser,
+    write_access: &WriteAccess<'_>,
+) -> Result<(), StepError> {
     let account = observed
         .account
         .as_ref()
         .expect("only an account can lack its home");
-    let home = hands.path(desired.home.as_ref().unwrap_or(&account.home));
+    let home = write_access.path(desired.home.as_ref().unwrap_or(&account.home));
     let failed = |error: std::io::Error| {
         StepError::because(format!("cannot create {}", home.display()), error)
     };
     let above = place::created_directory(home.parent().unwrap_or(Path::new("/")))
         .map_err(|error| StepError::because(format!("cannot create {}", home.display()), error))?;
     let name = home.file_name().unwrap_or_default();
-    let skeleton = hands.path("/etc/skel");
+    let skeleton = write_access.path("/etc/skel");
     let owner = format!(
         "{}:{}",
         desired.uid.unwrap_or(account.uid),
@@ -167,7 +181,7 @@ fn make_home(desired: &Wish, observed: &Seen, hands: &Hands<'_>) -> Result<(), S
             skeleton.into_os_string(),
             home.clone().into(),
         ];
-        tool::act(&Run::new(words), "cp", hands)?;
+        tool::act(&Run::new(words), "cp", write_access)?;
     }
     let words = [
         "chown".into(),
@@ -176,35 +190,39 @@ fn make_home(desired: &Wish, observed: &Seen, hands: &Hands<'_>) -> Result<(), S
         "--".into(),
         home.into_os_string(),
     ];
-    tool::act(&Run::new(words), "chown", hands).map(drop)
+    tool::act(&Run::new(words), "chown", write_access).map(drop)
 }
 
-fn set_password(desired: &Wish, hash: &str, hands: &Hands<'_>) -> Result<(), StepError> {
+fn set_password(
+    desired: &DesiredUser,
+    hash: &str,
+    write_access: &WriteAccess<'_>,
+) -> Result<(), StepError> {
     let mut words: Vec<OsString> = vec!["chpasswd".into(), "--encrypted".into()];
-    if let Some(root) = hands.root() {
+    if let Some(root) = write_access.root() {
         words.extend(["--root".into(), root.into()]);
     }
     let run = Run::new(words)
         .stdin(format!("{}:{hash}\n", desired.name))
         .quiet();
-    tool::act(&run, "chpasswd", hands).map(drop)
+    tool::act(&run, "chpasswd", write_access).map(drop)
 }
 
 fn command(
     program: &str,
     options: impl IntoIterator<Item = OsString>,
-    desired: &Wish,
-    hands: &Hands<'_>,
+    desired: &DesiredUser,
+    write_access: &WriteAccess<'_>,
 ) -> Result<(), StepError> {
     let mut words = vec![program.into()];
-    match hands.root() {
+    match write_access.root() {
         // With a prefix, `usermod --gid` looks for the group outside of it.
         Some(root) if program == "usermod" => words.extend(["--root".into(), root.into()]),
         root => words.extend(accounts::prefix(root)),
     }
     words.extend(options);
     words.push((&desired.name).into());
-    tool::act(&Run::new(words), program, hands).map(drop)
+    tool::act(&Run::new(words), program, write_access).map(drop)
 }
 
 #[derive(Default)]

@@ -21,7 +21,7 @@ fn machine() -> Machine {
 #[test]
 fn an_account_is_made_with_its_group_changed_and_removed() {
     let machine = machine();
-    let told = machine.converges(json!([
+    let transcript = machine.converges(json!([
         {"type": "User", "title": "ada", "parameters": {"uid": 1200, "gid": "science", "groups": ["docker"],
             "home": "/home/ada", "managehome": true, "shell": "/bin/sh", "comment": "Ada L.", "expiry": "2030-12-31"}},
         {"type": "Group", "title": "science", "parameters": {"gid": 1300}},
@@ -32,14 +32,14 @@ fn an_account_is_made_with_its_group_changed_and_removed() {
         User[ada] changed
           ensure: - -> present
     "#]]
-    .assert_eq(&told);
+    .assert_eq(&transcript);
     assert!(
         machine
             .read("/etc/passwd")
             .contains("ada:x:1200:1300:Ada L.:/home/ada:/bin/sh\n")
     );
     assert!(machine.path("/home/ada").is_dir());
-    let told = machine.converges(json!([
+    let transcript = machine.converges(json!([
         {"type": "User", "title": "ada", "parameters": {"uid": 1201, "gid": "docker", "groups": ["wheel"],
             "membership": "inclusive", "home": "/home/countess", "managehome": true, "shell": "/bin/bash",
             "comment": "Ada", "expiry": "absent"}},
@@ -54,7 +54,7 @@ fn an_account_is_made_with_its_group_changed_and_removed() {
           groups: ["docker"] -> ["wheel"]
           expiry: 2030-12-31 -> never
     "#]]
-    .assert_eq(&told);
+    .assert_eq(&transcript);
     assert!(machine.path("/home/countess").is_dir() && !machine.path("/home/ada").exists());
     machine.converges(json!([{"type": "User", "title": "ada", "parameters": {"ensure": "absent", "managehome": true}}]));
     assert!(
@@ -71,12 +71,12 @@ fn a_password_is_set_and_its_hash_is_never_shown() {
     };
     machine.converges(user("$6$salt$first"));
     assert!(machine.read("/etc/shadow").contains("bob:$6$salt$first:"));
-    let told = machine.converges(user("$6$salt$second"));
+    let transcript = machine.converges(user("$6$salt$second"));
     expect![[r#"
         User[bob] changed
           password: [secret] -> [secret]
     "#]]
-    .assert_eq(&told);
+    .assert_eq(&transcript);
     assert!(machine.read("/etc/shadow").contains("bob:$6$salt$second:"));
 }
 
@@ -87,12 +87,12 @@ fn a_home_that_is_missing_is_made_from_the_skeleton() {
     let user = |home: bool| json!([{"type": "User", "title": "eve", "parameters": {"uid": 1100, "home": "/home/eve", "managehome": home}}]);
     machine.converges(user(false));
     assert!(!machine.path("/home/eve").exists());
-    let told = machine.converges(user(true));
+    let transcript = machine.converges(user(true));
     expect![[r#"
         User[eve] changed
           home_directory: - -> present
     "#]]
-    .assert_eq(&told);
+    .assert_eq(&transcript);
     let metadata = std::fs::metadata(machine.path("/home/eve/.profile")).unwrap();
     assert_eq!(std::os::unix::fs::MetadataExt::uid(&metadata), 1100);
 }
@@ -103,14 +103,14 @@ fn names_and_fields_that_would_break_a_line_are_refused_before_anything_changes(
         let catalog = crate::types::testing::catalog(
             json!([{"type": "User", "title": title, "parameters": parameters}]),
         );
-        let plan = crate::Plan::new(
+        let plan = crate::CatalogPlan::new(
             &catalog,
             &crate::Registry::standard(),
             crate::PlanOptions::default(),
         );
         plan.err().expect("refused").to_string()
     };
-    assert!(refused(json!({}), "--root").contains("not a name for a user"));
+    assert!(refused(json!({}), "--root").contains("not a valid user name"));
     assert!(refused(json!({"comment": "x:0:0"}), "a").contains("`comment` must be"));
     assert!(refused(json!({"home": "/x\nroot2:x:0:0::/:/bin/sh"}), "a").contains("`home` must be"));
     let secret = refused(

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use indexmap::IndexMap;
 
 use super::{Arguments, Function};
-use crate::evaluate::{Declared, Evaluated, Evaluator, error};
+use crate::evaluate::{DeclaredResource, EvalResult, Evaluator, error};
 use crate::reference::Reference;
 use crate::value::types::Type;
 use crate::value::{Hash, Value};
@@ -20,9 +20,9 @@ pub(super) const FUNCTIONS: &[(&str, Function)] = &[
 ];
 
 /// Components by node, as `nodes` maps them. `mapped` also returns the requested type.
-type Mapped = Vec<(Value, Vec<Reference>)>;
+type ComponentsByNode = Vec<(Value, Vec<Reference>)>;
 
-fn mapped(mut arguments: Arguments<'_>) -> Evaluated<(Mapped, String)> {
+fn mapped(mut arguments: Arguments<'_>) -> EvalResult<(ComponentsByNode, String)> {
     let [nodes, wanted] = arguments.exactly()?;
     let wanted = match &wanted {
         Value::Type(of) => match &**of {
@@ -43,7 +43,7 @@ fn mapped(mut arguments: Arguments<'_>) -> Evaluated<(Mapped, String)> {
     Ok((found, wanted))
 }
 
-fn titles(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> Evaluated {
+fn titles(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> EvalResult {
     let span = arguments.span;
     let (mapped, wanted) = mapped(arguments)?;
     let all = mapped.into_iter().flat_map(|(_, components)| components);
@@ -53,7 +53,7 @@ fn titles(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> Evaluated 
     evaluator.array(titles.collect(), span)
 }
 
-fn nodes(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> Evaluated {
+fn nodes(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> EvalResult {
     let span = arguments.span;
     let (mapped, wanted) = mapped(arguments)?;
     let nodes = mapped
@@ -67,7 +67,7 @@ fn nodes(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> Evaluated {
 }
 
 /// `create_component_app('app', 'title', { 'components' => { 'App::Web' => ['node1'] } })`
-fn component_app(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluated {
+fn component_app(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> EvalResult {
     let [application, title, parameters] = arguments.exactly()?;
     let span = arguments.span;
     let (Value::String(application), Value::Hash(parameters)) = (&application, &parameters) else {
@@ -99,17 +99,12 @@ fn component_app(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) ->
     }
     let nodes = evaluator.hash(nodes, span)?;
     parameters.insert(Value::text("nodes"), nodes);
-    declare(
-        evaluator,
-        application,
-        &title.to_string(),
-        &parameters,
-        span,
-    )
+    let title = title.to_string();
+    declare(evaluator, application, &title, &parameters, span)
 }
 
 /// `create_node_order('title', ['node1', ['node2', 'node3']])`
-fn node_order(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluated {
+fn node_order(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> EvalResult {
     let [title, order] = arguments.exactly()?;
     let span = arguments.span;
     let mut nodes = Hash::new();
@@ -124,18 +119,12 @@ fn node_order(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Ev
     let nodes = evaluator.hash(nodes, span)?;
     let parameters =
         Hash::from_iter([(Value::text("order"), order), (Value::text("nodes"), nodes)]);
-    let application = "app_modeling::node_order";
-    declare(
-        evaluator,
-        application,
-        &title.to_string(),
-        &parameters,
-        span,
-    )
+    let (application, title) = ("app_modeling::node_order", title.to_string());
+    declare(evaluator, application, &title, &parameters, span)
 }
 
 /// `create_resources('app', { 'title' => { … } }, { defaults })`
-fn create_resources(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> Evaluated {
+fn create_resources(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> EvalResult {
     arguments.at_least(2)?;
     let (Value::String(name), Value::Hash(instances)) =
         (&arguments.values[0], &arguments.values[1])
@@ -177,13 +166,13 @@ fn declare(
     title: &str,
     parameters: &Hash,
     span: crate::source::Span,
-) -> Evaluated {
+) -> EvalResult {
     evaluator.work(parameters.len() + 1, span)?;
     evaluator.sized(evaluator.declared.len(), span)?;
     let attributes = parameters
         .iter()
         .map(|(name, value)| (name.to_string(), (value.clone(), span)));
-    evaluator.declared.push(Declared {
+    evaluator.declared.push(DeclaredResource {
         reference: Reference::new(name, title),
         attributes: attributes.collect(),
         span,

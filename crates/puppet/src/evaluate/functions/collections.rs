@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::{Arguments, Function};
-use crate::evaluate::{Evaluated, Evaluator, equal, error, order};
+use crate::evaluate::{EvalResult, Evaluator, equal, error, order};
 use crate::value::{Hash, Value};
 
 pub(super) const FUNCTIONS: &[(&str, Function)] = &[
@@ -34,7 +34,7 @@ pub(super) const FUNCTIONS: &[(&str, Function)] = &[
     ("union", union),
 ];
 
-fn items(arguments: &Arguments<'_>, value: &Value) -> Evaluated<Vec<Value>> {
+fn items(arguments: &Arguments<'_>, value: &Value) -> EvalResult<Vec<Value>> {
     match value {
         Value::Array(list) => Ok(list.items.clone()),
         other => arguments.unfit(other),
@@ -42,7 +42,7 @@ fn items(arguments: &Arguments<'_>, value: &Value) -> Evaluated<Vec<Value>> {
 }
 
 /// `range(1, 3)`, `range('a', 'c')`, with or without a step.
-fn range(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> Evaluated {
+fn range(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> EvalResult {
     arguments.at_least(2)?;
     let step = match arguments.values.get(2) {
         None => 1,
@@ -79,7 +79,7 @@ fn letters(
     from: &str,
     to: &str,
     step: u64,
-) -> Evaluated {
+) -> EvalResult {
     let step = usize::try_from(step).unwrap_or(usize::MAX);
     let split = |text: &str| -> (String, Option<(u32, usize)>) {
         let prefix = text.trim_end_matches(|last: char| last.is_ascii_digit());
@@ -107,11 +107,14 @@ fn letters(
                 .map(|letter| Value::text(letter.to_string()));
             evaluator.array(letters.collect(), arguments.span)
         }
-        _ => error("there is no range between these two texts", arguments.span),
+        _ => error(
+            "there is no range between these two strings",
+            arguments.span,
+        ),
     }
 }
 
-fn size(_: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluated {
+fn size(_: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> EvalResult {
     let [value] = arguments.exactly()?;
     let length = match &value {
         Value::Array(list) => list.items.len(),
@@ -122,7 +125,7 @@ fn size(_: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluated {
     Ok(Value::Integer(i64::try_from(length).unwrap_or(i64::MAX)))
 }
 
-fn count(_: &mut Evaluator<'_>, arguments: Arguments<'_>) -> Evaluated {
+fn count(_: &mut Evaluator<'_>, arguments: Arguments<'_>) -> EvalResult {
     arguments.at_least(1)?;
     let items = items(&arguments, &arguments.values[0])?;
     let counted = match arguments.values.get(1) {
@@ -132,7 +135,7 @@ fn count(_: &mut Evaluator<'_>, arguments: Arguments<'_>) -> Evaluated {
     Ok(Value::Integer(i64::try_from(counted).unwrap_or(i64::MAX)))
 }
 
-fn empty(_: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluated {
+fn empty(_: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> EvalResult {
     let [value] = arguments.exactly()?;
     Ok(Value::Boolean(match &value {
         Value::Array(list) => list.items.is_empty(),
@@ -143,7 +146,7 @@ fn empty(_: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluated {
     }))
 }
 
-fn keys(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluated {
+fn keys(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> EvalResult {
     match arguments.exactly()? {
         [Value::Hash(table)] => {
             let keys = table.entries.keys().cloned().collect();
@@ -153,7 +156,7 @@ fn keys(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluate
     }
 }
 
-fn values(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluated {
+fn values(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> EvalResult {
     match arguments.exactly()? {
         [Value::Hash(table)] => {
             let values = table.entries.values().cloned().collect();
@@ -163,7 +166,7 @@ fn values(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evalua
     }
 }
 
-fn merge(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> Evaluated {
+fn merge(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> EvalResult {
     let mut merged = Hash::new();
     for value in &arguments.values {
         match value {
@@ -182,14 +185,14 @@ fn merge(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> Evaluated {
     evaluator.hash(merged, arguments.span)
 }
 
-fn has_key(_: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluated {
+fn has_key(_: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> EvalResult {
     match arguments.exactly()? {
         [Value::Hash(table), key] => Ok(Value::Boolean(table.entries.contains_key(&key))),
         [other, _] => arguments.unfit(&other),
     }
 }
 
-fn flatten(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> Evaluated {
+fn flatten(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> EvalResult {
     let mut flat = Vec::new();
     let mut waiting: Vec<Value> = arguments.values.iter().rev().cloned().collect();
     while let Some(value) = waiting.pop() {
@@ -203,7 +206,7 @@ fn flatten(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> Evaluated
     evaluator.array(flat, arguments.span)
 }
 
-fn unique(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluated {
+fn unique(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> EvalResult {
     let [value] = arguments.exactly()?;
     let mut seen = HashSet::new();
     let kept = items(&arguments, &value)?
@@ -213,7 +216,7 @@ fn unique(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evalua
     evaluator.array(kept, arguments.span)
 }
 
-fn sort(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluated {
+fn sort(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> EvalResult {
     let [value] = arguments.exactly()?;
     let mut items = items(&arguments, &value)?;
     let first = items.first().cloned();
@@ -228,7 +231,7 @@ fn sort(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluate
     evaluator.array(items, arguments.span)
 }
 
-fn reverse(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluated {
+fn reverse(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> EvalResult {
     match arguments.exactly()? {
         [Value::String(text)] => evaluator.string(text.chars().rev().collect(), arguments.span),
         [value] => {
@@ -239,7 +242,7 @@ fn reverse(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evalu
     }
 }
 
-fn concat(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> Evaluated {
+fn concat(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> EvalResult {
     let mut all = Vec::new();
     for value in &arguments.values {
         match value {
@@ -251,7 +254,7 @@ fn concat(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> Evaluated 
     evaluator.array(all, arguments.span)
 }
 
-fn delete(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluated {
+fn delete(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> EvalResult {
     let [value, gone] = arguments.exactly()?;
     let gone = match gone {
         Value::Array(list) => list.items.clone(),
@@ -283,7 +286,7 @@ fn delete(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evalua
     }
 }
 
-fn delete_undef_values(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluated {
+fn delete_undef_values(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> EvalResult {
     match arguments.exactly()? {
         [Value::Array(list)] => {
             let kept = list.items.iter().filter(|item| **item != Value::Undef);
@@ -299,7 +302,7 @@ fn delete_undef_values(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'
     }
 }
 
-fn member(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluated {
+fn member(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> EvalResult {
     let [within, wanted] = arguments.exactly()?;
     let found = match &wanted {
         Value::Array(list) => {
@@ -326,7 +329,7 @@ fn step_into(value: &Value, key: &Value) -> Value {
     }
 }
 
-fn dig(_: &mut Evaluator<'_>, arguments: Arguments<'_>) -> Evaluated {
+fn dig(_: &mut Evaluator<'_>, arguments: Arguments<'_>) -> EvalResult {
     arguments.at_least(1)?;
     let mut value = arguments.values[0].clone();
     for key in &arguments.values[1..] {
@@ -336,7 +339,7 @@ fn dig(_: &mut Evaluator<'_>, arguments: Arguments<'_>) -> Evaluated {
 }
 
 /// `get($facts, 'os.family', 'none')`
-fn get(_: &mut Evaluator<'_>, arguments: Arguments<'_>) -> Evaluated {
+fn get(_: &mut Evaluator<'_>, arguments: Arguments<'_>) -> EvalResult {
     arguments.at_least(1)?;
     let mut value = arguments.values[0].clone();
     let path = arguments
@@ -366,16 +369,16 @@ fn picked(arguments: &Arguments<'_>) -> Option<Value> {
         .cloned()
 }
 
-fn pick(_: &mut Evaluator<'_>, arguments: Arguments<'_>) -> Evaluated {
+fn pick(_: &mut Evaluator<'_>, arguments: Arguments<'_>) -> EvalResult {
     picked(&arguments).map_or_else(|| error("`pick` found no value", arguments.span), Ok)
 }
 
-fn pick_default(_: &mut Evaluator<'_>, arguments: Arguments<'_>) -> Evaluated {
+fn pick_default(_: &mut Evaluator<'_>, arguments: Arguments<'_>) -> EvalResult {
     let last = arguments.values.last().cloned().unwrap_or(Value::Undef);
     Ok(picked(&arguments).unwrap_or(last))
 }
 
-fn zip(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluated {
+fn zip(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> EvalResult {
     let [one, other] = arguments.exactly()?;
     let (one, other) = (items(&arguments, &one)?, items(&arguments, &other)?);
     let mut pairs = Vec::with_capacity(one.len());
@@ -386,7 +389,7 @@ fn zip(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluated
     evaluator.array(pairs, arguments.span)
 }
 
-fn intersection(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluated {
+fn intersection(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> EvalResult {
     let [one, other] = arguments.exactly()?;
     let other: HashSet<Value> = items(&arguments, &other)?.into_iter().collect();
     let mut kept = items(&arguments, &one)?;
@@ -394,7 +397,7 @@ fn intersection(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> 
     evaluator.array(kept, arguments.span)
 }
 
-fn difference(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluated {
+fn difference(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> EvalResult {
     let [one, other] = arguments.exactly()?;
     let other: HashSet<Value> = items(&arguments, &other)?.into_iter().collect();
     let mut kept = items(&arguments, &one)?;
@@ -402,7 +405,7 @@ fn difference(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Ev
     evaluator.array(kept, arguments.span)
 }
 
-fn union(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> Evaluated {
+fn union(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> EvalResult {
     let mut seen = HashSet::new();
     let mut all = Vec::new();
     for value in &arguments.values {

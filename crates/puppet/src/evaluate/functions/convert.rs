@@ -2,7 +2,7 @@
 
 use super::{Arguments, Function};
 use crate::diagnostic::Diagnostic;
-use crate::evaluate::{Evaluated, Evaluator, error};
+use crate::evaluate::{EvalResult, Evaluator, error};
 use crate::value::types::Type;
 use crate::value::{Float, Hash, Value};
 
@@ -45,12 +45,12 @@ pub(crate) fn text_to_number(text: &str) -> Option<Value> {
     })
 }
 
-fn is(mut arguments: Arguments<'_>, fits: fn(&Value) -> bool) -> Evaluated {
+fn is(mut arguments: Arguments<'_>, fits: fn(&Value) -> bool) -> EvalResult {
     let [value] = arguments.exactly()?;
     Ok(Value::Boolean(fits(&value)))
 }
 
-fn new(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> Evaluated {
+fn new(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> EvalResult {
     arguments.at_least(2)?;
     match &arguments.values[0] {
         Value::Type(of) => made(evaluator, &arguments, of, &arguments.values[1]),
@@ -58,7 +58,7 @@ fn new(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> Evaluated {
     }
 }
 
-fn convert_to(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> Evaluated {
+fn convert_to(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> EvalResult {
     arguments.at_least(2)?;
     match &arguments.values[1] {
         Value::Type(of) => made(evaluator, &arguments, of, &arguments.values[0]),
@@ -71,15 +71,15 @@ fn made(
     arguments: &Arguments<'_>,
     of: &Type,
     value: &Value,
-) -> Evaluated {
+) -> EvalResult {
     let span = arguments.span;
-    let refused = || error(format!("{of} cannot be made from {}", value.kind()), span);
+    let refused = || error(format!("cannot convert {} to {of}", value.kind()), span);
     let made = match (of, value) {
         (Type::Integer(_) | Type::Numeric | Type::Float(..), Value::String(text)) => {
             let number = text_to_number(text);
             match (of, number) {
                 (Type::Integer(_), Some(Value::Float(_))) | (_, None) => {
-                    return error(format!("'{text}' is not such a number"), span);
+                    return error(format!("'{text}' is not a valid number of this kind"), span);
                 }
                 (_, Some(number)) => number,
             }
@@ -115,7 +115,7 @@ fn made(
                     Value::Array(pair) if pair.items.len() == 2 => {
                         entries.insert(pair.items[0].clone(), pair.items[1].clone());
                     }
-                    _ => return error("a hash is made from pairs", span),
+                    _ => return error("a hash needs pairs", span),
                 }
             }
             evaluator.hash(entries, span)?
@@ -130,7 +130,7 @@ fn made(
     }
 }
 
-fn pairs(evaluator: &mut Evaluator<'_>, arguments: &Arguments<'_>, entries: &Hash) -> Evaluated {
+fn pairs(evaluator: &mut Evaluator<'_>, arguments: &Arguments<'_>, entries: &Hash) -> EvalResult {
     let mut pairs = Vec::with_capacity(entries.len());
     for (key, value) in entries {
         pairs.push(evaluator.array(vec![key.clone(), value.clone()], arguments.span)?);
@@ -138,7 +138,7 @@ fn pairs(evaluator: &mut Evaluator<'_>, arguments: &Arguments<'_>, entries: &Has
     evaluator.array(pairs, arguments.span)
 }
 
-fn assert_type(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluated {
+fn assert_type(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> EvalResult {
     let [of, value] = arguments.exactly()?;
     let Value::Type(of) = of else {
         return arguments.unfit(&of);
@@ -157,7 +157,7 @@ fn assert_type(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> E
 }
 
 /// Unwraps a secret, for the lambda if there is one. The secret stays secret outside of the lambda.
-fn unwrap(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluated {
+fn unwrap(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> EvalResult {
     match (arguments.exactly()?, arguments.lambda) {
         ([Value::Sensitive(inner)], Some(lambda)) => evaluator.call_lambda(lambda, vec![*inner]),
         ([Value::Sensitive(inner)], None) => Ok(*inner),
@@ -165,7 +165,7 @@ fn unwrap(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evalua
     }
 }
 
-fn any2array(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> Evaluated {
+fn any2array(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> EvalResult {
     match arguments.values.as_slice() {
         [value @ Value::Array(_)] => Ok(value.clone()),
         [Value::Hash(table)] => {
@@ -183,7 +183,7 @@ fn any2array(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> Evaluat
     }
 }
 
-fn str2bool(_: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluated {
+fn str2bool(_: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> EvalResult {
     let [value] = arguments.exactly()?;
     match &value {
         Value::Boolean(_) => Ok(value),
@@ -192,13 +192,13 @@ fn str2bool(_: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluated {
             "false" | "no" | "n" | "f" | "0" | "" | "undef" | "undefined" => {
                 Ok(Value::Boolean(false))
             }
-            _ => error(format!("'{text}' says neither yes nor no"), arguments.span),
+            _ => error(format!("'{text}' is not a boolean"), arguments.span),
         },
         other => arguments.unfit(other),
     }
 }
 
-fn type_name(_: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluated {
+fn type_name(_: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> EvalResult {
     let [value] = arguments.exactly()?;
     let name = value
         .kind()

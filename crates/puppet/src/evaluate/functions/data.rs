@@ -4,7 +4,7 @@
 
 use super::{Arguments, Function};
 use crate::diagnostic::Diagnostic;
-use crate::evaluate::{Evaluated, Evaluator, error};
+use crate::evaluate::{EvalResult, Evaluator, error};
 use crate::value::Value;
 
 pub(super) const FUNCTIONS: &[(&str, Function)] = &[
@@ -19,7 +19,7 @@ pub(super) const FUNCTIONS: &[(&str, Function)] = &[
 ];
 
 /// Returns the default: Hiera is not queried.
-fn lookup(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> Evaluated {
+fn lookup(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> EvalResult {
     arguments.at_least(1)?;
     if let Some(lambda) = arguments.lambda {
         return evaluator.call_lambda(lambda, vec![arguments.values[0].clone()]);
@@ -29,7 +29,7 @@ fn lookup(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> Evaluated 
     }
     let name = &arguments.values[0];
     let message = format!("`{}` of `{name}` is undefined", arguments.name);
-    let hint = "plans do not read Hiera: give a default, or set the value in the site";
+    let hint = "plans do not read Hiera: add a default, or set the value in the site";
     evaluator.note(Diagnostic::new(message, arguments.span).hint(hint));
     // The consumer of the value must accept that it is missing.
     evaluator.lenient |= evaluator.filling;
@@ -50,7 +50,7 @@ fn default_value(arguments: &Arguments<'_>) -> Option<Value> {
     options.or_else(|| values.get(3).cloned())
 }
 
-fn data_file(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> Evaluated {
+fn data_file(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> EvalResult {
     arguments.at_least(1)?;
     let Value::String(path) = &arguments.values[0] else {
         return arguments.unfit(&arguments.values[0]);
@@ -69,7 +69,7 @@ fn data_file(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> Evaluat
     }
 }
 
-fn query(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> Evaluated {
+fn query(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> EvalResult {
     arguments.at_least(1)?;
     let Value::String(query) = &arguments.values[0] else {
         return arguments.unfit(&arguments.values[0]);
@@ -77,7 +77,7 @@ fn query(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> Evaluated {
     match evaluator.world.query(query) {
         Ok(Some(rows)) => evaluator.shallow(Value::from_json(&rows), arguments.span),
         Ok(None) => {
-            let message = "`puppetdb_query` is not answered here: it finds nothing";
+            let message = "`puppetdb_query` is not supported here and returns nothing";
             evaluator.note(Diagnostic::new(message, arguments.span));
             evaluator.array(Vec::new(), arguments.span)
         }
@@ -85,6 +85,6 @@ fn query(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> Evaluated {
     }
 }
 
-fn environment(evaluator: &mut Evaluator<'_>, _: Arguments<'_>) -> Evaluated {
+fn environment(evaluator: &mut Evaluator<'_>, _: Arguments<'_>) -> EvalResult {
     Ok(Value::text(evaluator.world.environment()))
 }

@@ -1,7 +1,7 @@
 //! `sprintf`.
 
 use super::{Arguments, Function};
-use crate::evaluate::{Evaluated, Evaluator, error};
+use crate::evaluate::{EvalResult, Evaluator, error};
 use crate::value::{Float, Value};
 
 pub(super) const FUNCTIONS: &[(&str, Function)] = &[("sprintf", sprintf)];
@@ -18,7 +18,7 @@ struct Field {
     digits: Option<usize>,
 }
 
-fn sprintf(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> Evaluated {
+fn sprintf(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> EvalResult {
     arguments.at_least(1)?;
     let Some(format) = arguments.values[0].as_str() else {
         return arguments.unfit(&arguments.values[0]);
@@ -42,7 +42,7 @@ fn sprintf(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> Evaluated
         };
         let Some(value) = values.next() else {
             return error(
-                "the format asks for more values than there are",
+                "the format needs more values than there are",
                 arguments.span,
             );
         };
@@ -55,7 +55,7 @@ fn sprintf(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> Evaluated
 fn field(
     characters: &mut std::iter::Peekable<std::str::Chars<'_>>,
     arguments: &Arguments<'_>,
-) -> Evaluated<Field> {
+) -> EvalResult<Field> {
     let mut field = Field::default();
     while let Some(flag) = characters.peek() {
         match flag {
@@ -73,7 +73,7 @@ fn field(
         field.digits = Some(digits(characters).unwrap_or(0));
     }
     if field.width > WIDEST || field.digits.is_some_and(|digits| digits > WIDEST) {
-        error("the format asks for too wide a field", arguments.span)
+        error("the field width in the format is too large", arguments.span)
     } else {
         Ok(field)
     }
@@ -94,7 +94,7 @@ fn converted(
     value: &Value,
     field: &Field,
     arguments: &Arguments<'_>,
-) -> Evaluated<String> {
+) -> EvalResult<String> {
     let number = match value {
         Value::String(text) => super::text_to_number(text),
         other => Some(other.clone()),

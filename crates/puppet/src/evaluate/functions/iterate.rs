@@ -2,7 +2,7 @@
 
 use super::{Arguments, Function};
 use crate::ast::Lambda;
-use crate::evaluate::{Evaluated, Evaluator, Stop};
+use crate::evaluate::{EvalResult, Evaluator, Stop};
 use crate::value::types::Type;
 use crate::value::{Hash, Value};
 
@@ -31,7 +31,7 @@ struct Element {
 }
 
 impl Element {
-    fn arguments(&self, evaluator: &mut Evaluator<'_>, lambda: &Lambda) -> Evaluated<Vec<Value>> {
+    fn arguments(&self, evaluator: &mut Evaluator<'_>, lambda: &Lambda) -> EvalResult<Vec<Value>> {
         let pair = || vec![self.key.clone(), self.value.clone()];
         Ok(match (lambda.parameters.len(), self.of_hash) {
             (2.., _) => pair(),
@@ -46,7 +46,7 @@ fn elements(
     evaluator: &mut Evaluator<'_>,
     arguments: &Arguments<'_>,
     value: &Value,
-) -> Evaluated<Vec<Element>> {
+) -> EvalResult<Vec<Element>> {
     let numbered = |values: Vec<Value>| -> Vec<Element> {
         let index = |(index, value)| Element {
             key: Value::Integer(i64::try_from(index).unwrap_or(i64::MAX)),
@@ -87,7 +87,7 @@ fn integers(
     arguments: &Arguments<'_>,
     from: i64,
     to: i64,
-) -> Evaluated<Vec<Value>> {
+) -> EvalResult<Vec<Value>> {
     let count = to.checked_sub(from).and_then(|count| count.checked_add(1));
     let count = usize::try_from(count.unwrap_or(i64::MAX)).unwrap_or(0);
     evaluator.sized(count, arguments.span)?;
@@ -99,8 +99,8 @@ fn visit(
     evaluator: &mut Evaluator<'_>,
     arguments: &Arguments<'_>,
     elements: Vec<Element>,
-    mut visit: impl FnMut(&mut Evaluator<'_>, Element, Value) -> Evaluated<bool>,
-) -> Evaluated<()> {
+    mut visit: impl FnMut(&mut Evaluator<'_>, Element, Value) -> EvalResult<bool>,
+) -> EvalResult<()> {
     let lambda = arguments.needed_lambda()?;
     for element in elements {
         evaluator.work(1, arguments.span)?;
@@ -118,14 +118,14 @@ fn visit(
     Ok(())
 }
 
-fn each(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluated {
+fn each(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> EvalResult {
     let [value] = arguments.exactly()?;
     let elements = elements(evaluator, &arguments, &value)?;
     visit(evaluator, &arguments, elements, |_, _, _| Ok(true))?;
     Ok(value)
 }
 
-fn reverse_each(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluated {
+fn reverse_each(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> EvalResult {
     let [value] = arguments.exactly()?;
     let mut elements = elements(evaluator, &arguments, &value)?;
     elements.reverse();
@@ -137,7 +137,7 @@ fn reverse_each(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> 
     evaluator.array(values, arguments.span)
 }
 
-fn step(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluated {
+fn step(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> EvalResult {
     let [value, by] = arguments.exactly()?;
     let Value::Integer(by @ 1..) = by else {
         return arguments.unfit(&by);
@@ -155,7 +155,7 @@ fn step(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluate
     evaluator.array(values, arguments.span)
 }
 
-fn map(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluated {
+fn map(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> EvalResult {
     let [value] = arguments.exactly()?;
     let elements = elements(evaluator, &arguments, &value)?;
     let mut mapped = Vec::with_capacity(elements.len());
@@ -166,7 +166,7 @@ fn map(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluated
     evaluator.array(mapped, arguments.span)
 }
 
-fn filter(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluated {
+fn filter(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> EvalResult {
     let [value] = arguments.exactly()?;
     let elements = elements(evaluator, &arguments, &value)?;
     let mut kept = Vec::new();
@@ -191,7 +191,7 @@ fn filter(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evalua
     }
 }
 
-fn reduce(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> Evaluated {
+fn reduce(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> EvalResult {
     arguments.at_least(1)?;
     let lambda = arguments.needed_lambda()?;
     let pairs = elements(evaluator, &arguments, &arguments.values[0])?;
@@ -219,17 +219,17 @@ fn reduce(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> Evaluated 
     Ok(memo)
 }
 
-fn any(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> Evaluated {
+fn any(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> EvalResult {
     found(evaluator, arguments, true)
 }
 
-fn all(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> Evaluated {
+fn all(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> EvalResult {
     let found = found(evaluator, arguments, false)?;
     Ok(Value::Boolean(!found.is_true()))
 }
 
 /// Returns true if some element, or the result of the lambda for it, has the wanted truth value.
-fn found(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>, wanted: bool) -> Evaluated {
+fn found(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>, wanted: bool) -> EvalResult {
     let [value] = arguments.exactly()?;
     let elements = elements(evaluator, &arguments, &value)?;
     let mut found = false;
@@ -246,13 +246,13 @@ fn found(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>, wanted: bo
     Ok(Value::Boolean(found))
 }
 
-fn with(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluated {
+fn with(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> EvalResult {
     let lambda = arguments.needed_lambda()?;
     let values = std::mem::take(&mut arguments.values);
     evaluator.call_lambda(lambda, values)
 }
 
-fn then(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluated {
+fn then(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> EvalResult {
     let lambda = arguments.needed_lambda()?;
     match arguments.exactly()? {
         [Value::Undef] => Ok(Value::Undef),
@@ -260,7 +260,7 @@ fn then(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluate
     }
 }
 
-fn lest(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluated {
+fn lest(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> EvalResult {
     let lambda = arguments.needed_lambda()?;
     match arguments.exactly()? {
         [Value::Undef] => evaluator.call_lambda(lambda, Vec::new()),
@@ -268,7 +268,7 @@ fn lest(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluate
     }
 }
 
-fn slice(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluated {
+fn slice(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> EvalResult {
     let [value, size] = arguments.exactly()?;
     let Value::Integer(size @ 1..) = size else {
         return arguments.unfit(&size);
@@ -279,12 +279,13 @@ fn slice(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluat
     for chunk in all.chunks(size) {
         let mut items = Vec::with_capacity(chunk.len());
         for element in chunk {
-            items.push(match element.of_hash {
-                true => evaluator.array(
+            items.push(if element.of_hash {
+                evaluator.array(
                     vec![element.key.clone(), element.value.clone()],
                     arguments.span,
-                )?,
-                false => element.value.clone(),
+                )?
+            } else {
+                element.value.clone()
             });
         }
         parts.push(items);
@@ -309,7 +310,7 @@ fn slice(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluat
     Ok(value)
 }
 
-fn index(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluated {
+fn index(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> EvalResult {
     if arguments.lambda.is_none() {
         let [value, wanted] = arguments.exactly()?;
         let all = elements(evaluator, &arguments, &value)?;
@@ -331,7 +332,7 @@ fn index(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluat
     Ok(found)
 }
 
-fn group_by(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluated {
+fn group_by(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> EvalResult {
     let [value] = arguments.exactly()?;
     let all = elements(evaluator, &arguments, &value)?;
     let mut groups: indexmap::IndexMap<Value, Vec<Value>> = indexmap::IndexMap::new();

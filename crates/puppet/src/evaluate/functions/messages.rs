@@ -2,7 +2,7 @@
 
 use super::{Arguments, Function};
 use crate::diagnostic::Diagnostic;
-use crate::evaluate::{Evaluated, Evaluator};
+use crate::evaluate::{EvalResult, Evaluator};
 use crate::value::Value;
 
 pub(super) const FUNCTIONS: &[(&str, Function)] = &[
@@ -17,7 +17,7 @@ pub(super) const FUNCTIONS: &[(&str, Function)] = &[
     ("debug", silent),
 ];
 
-fn text(evaluator: &mut Evaluator<'_>, arguments: &Arguments<'_>) -> Evaluated<String> {
+fn text(evaluator: &mut Evaluator<'_>, arguments: &Arguments<'_>) -> EvalResult<String> {
     let mut text = String::new();
     for (index, value) in arguments.values.iter().enumerate() {
         if index > 0 {
@@ -28,19 +28,19 @@ fn text(evaluator: &mut Evaluator<'_>, arguments: &Arguments<'_>) -> Evaluated<S
     Ok(text)
 }
 
-fn fail(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> Evaluated {
+fn fail(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> EvalResult {
     let text = text(evaluator, &arguments)?;
     Err(Diagnostic::new(text, arguments.span)
-        .label("the code itself refuses")
+        .label("the code called `fail`")
         .into())
 }
 
-fn note(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> Evaluated {
+fn note(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> EvalResult {
     let text = text(evaluator, &arguments)?;
     evaluator.note(Diagnostic::new(text, arguments.span));
     Ok(Value::Undef)
 }
 
-fn silent(_: &mut Evaluator<'_>, _: Arguments<'_>) -> Evaluated {
+fn silent(_: &mut Evaluator<'_>, _: Arguments<'_>) -> EvalResult {
     Ok(Value::Undef)
 }

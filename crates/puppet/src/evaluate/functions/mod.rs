@@ -13,7 +13,7 @@ mod strings;
 
 use crate::ast::{Call, Lambda};
 use crate::diagnostic::Diagnostic;
-use crate::evaluate::{Evaluated, Evaluator, Role, error};
+use crate::evaluate::{EvalResult, Evaluator, Role, error};
 use crate::source::Span;
 use crate::value::Value;
 pub(crate) use convert::text_to_number;
@@ -26,7 +26,7 @@ pub(crate) struct Arguments<'a> {
     pub(crate) span: Span,
 }
 
-type Function = fn(&mut Evaluator<'_>, Arguments<'_>) -> Evaluated;
+type Function = fn(&mut Evaluator<'_>, Arguments<'_>) -> EvalResult;
 
 /// All tables of functions: name and implementation.
 const TABLES: &[&[(&str, Function)]] = &[
@@ -54,7 +54,7 @@ pub(crate) fn call(
     call: &Call,
     values: Vec<Value>,
     span: Span,
-) -> Evaluated {
+) -> EvalResult {
     let name = call.name.strip_prefix("::").unwrap_or(&call.name);
     if let Some(function) = find(name) {
         let arguments = Arguments {
@@ -69,15 +69,15 @@ pub(crate) fn call(
         return evaluator.call_function(&definition, values, span);
     }
     if evaluator.filling {
-        let message = format!("there is no function `{name}` here");
-        let hint = "functions in Ruby are not called: the value is undefined";
+        let message = format!("the function `{name}` is not available here");
+        let hint = "Ruby functions are not called: the value is undefined";
         evaluator.note(Diagnostic::new(message, call.name_span).hint(hint));
         evaluator.lenient = true;
         return Ok(Value::Undef);
     }
     let known = TABLES.iter().flat_map(|table| table.iter());
     Err(
-        Diagnostic::new(format!("there is no function `{name}`"), call.name_span)
+        Diagnostic::new(format!("unknown function `{name}`"), call.name_span)
             .near(name, known.map(|(name, _)| *name))
             .into(),
     )
@@ -85,7 +85,7 @@ pub(crate) fn call(
 
 impl<'a> Arguments<'a> {
     /// Returns exactly this many values.
-    fn exactly<const COUNT: usize>(&mut self) -> Evaluated<[Value; COUNT]> {
+    fn exactly<const COUNT: usize>(&mut self) -> EvalResult<[Value; COUNT]> {
         let values = std::mem::take(&mut self.values);
         let given = values.len();
         values
@@ -93,15 +93,15 @@ impl<'a> Arguments<'a> {
             .or_else(|_| self.wrong_count(&COUNT.to_string(), given))
     }
 
-    fn wrong_count<T>(&self, wanted: &str, given: usize) -> Evaluated<T> {
+    fn wrong_count<T>(&self, wanted: &str, given: usize) -> EvalResult<T> {
         let name = self.name;
         error(
-            format!("`{name}` takes {wanted} arguments, and gets {given}"),
+            format!("`{name}` takes {wanted} arguments, but got {given}"),
             self.span,
         )
     }
 
-    fn at_least(&self, least: usize) -> Evaluated<()> {
+    fn at_least(&self, least: usize) -> EvalResult<()> {
         if self.values.len() < least {
             self.wrong_count(&format!("at least {least}"), self.values.len())
         } else {
@@ -110,7 +110,7 @@ impl<'a> Arguments<'a> {
     }
 
     /// Returns the lambda, which this function requires.
-    fn needed_lambda(&self) -> Evaluated<&'a Lambda> {
+    fn needed_lambda(&self) -> EvalResult<&'a Lambda> {
         match self.lambda {
             Some(lambda) => Ok(lambda),
             None => error(
@@ -120,7 +120,7 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    fn unfit<T>(&self, value: &Value) -> Evaluated<T> {
+    fn unfit<T>(&self, value: &Value) -> EvalResult<T> {
         error(
             format!("`{}` does not take {}", self.name, value.kind()),
             self.span,

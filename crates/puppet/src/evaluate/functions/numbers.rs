@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use super::{Arguments, Function};
-use crate::evaluate::{Evaluated, Evaluator, error, order};
+use crate::evaluate::{EvalResult, Evaluator, error, order};
 use crate::value::{Float, Value};
 
 pub(super) const FUNCTIONS: &[(&str, Function)] = &[
@@ -15,7 +15,7 @@ pub(super) const FUNCTIONS: &[(&str, Function)] = &[
     ("min", |_, arguments| extreme(&arguments, Ordering::Less)),
 ];
 
-fn abs(_: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluated {
+fn abs(_: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> EvalResult {
     match arguments.exactly()? {
         [Value::Integer(number)] => number.checked_abs().map_or_else(
             || error("this number is too large", arguments.span),
@@ -26,22 +26,23 @@ fn abs(_: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluated {
     }
 }
 
-fn rounded(mut arguments: Arguments<'_>, round: fn(f64) -> f64) -> Evaluated {
+fn rounded(mut arguments: Arguments<'_>, round: fn(f64) -> f64) -> EvalResult {
     match arguments.exactly()? {
         [Value::Integer(number)] => Ok(Value::Integer(number)),
         [Value::Float(Float(number))] => {
             let number = round(number);
             #[allow(clippy::cast_possible_truncation)]
-            match number.abs() < 9e18 {
-                true => Ok(Value::Integer(number as i64)),
-                false => error("this number is too large", arguments.span),
+            if number.abs() < 9e18 {
+                Ok(Value::Integer(number as i64))
+            } else {
+                error("this number is too large", arguments.span)
             }
         }
         [other] => arguments.unfit(&other),
     }
 }
 
-fn extreme(arguments: &Arguments<'_>, wanted: Ordering) -> Evaluated {
+fn extreme(arguments: &Arguments<'_>, wanted: Ordering) -> EvalResult {
     let values: &[Value] = match arguments.values.as_slice() {
         [Value::Array(list)] => &list.items,
         values => values,

@@ -1,7 +1,7 @@
 //! Strings.
 
 use super::{Arguments, Function};
-use crate::evaluate::{Evaluated, Evaluator, error};
+use crate::evaluate::{EvalResult, Evaluator, error};
 use crate::pattern::regex;
 use crate::value::Value;
 
@@ -69,7 +69,7 @@ fn each_text(
     evaluator: &mut Evaluator<'_>,
     mut arguments: Arguments<'_>,
     change: &dyn Fn(&str) -> String,
-) -> Evaluated {
+) -> EvalResult {
     let [value] = arguments.exactly()?;
     match &value {
         Value::String(text) => evaluator.string(change(text), arguments.span),
@@ -88,7 +88,7 @@ fn each_text(
     }
 }
 
-fn join(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> Evaluated {
+fn join(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> EvalResult {
     arguments.at_least(1)?;
     let separator = arguments.values.get(1).cloned().unwrap_or(Value::text(""));
     let mut text = String::new();
@@ -113,15 +113,15 @@ fn join(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> Evaluated {
 }
 
 /// Returns a pattern. A text is a regular expression, too.
-fn pattern(arguments: &Arguments<'_>, value: &Value) -> Evaluated<regex::Regex> {
+fn pattern(arguments: &Arguments<'_>, value: &Value) -> EvalResult<regex::Regex> {
     let source = match value {
         Value::Regex(pattern) | Value::String(pattern) => pattern,
         other => return arguments.unfit(other),
     };
-    regex(source).or_else(|_| error("this regular expression cannot be read", arguments.span))
+    regex(source).or_else(|_| error("invalid regular expression", arguments.span))
 }
 
-fn split(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluated {
+fn split(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> EvalResult {
     let [text, by] = arguments.exactly()?;
     let Value::String(text) = &text else {
         return arguments.unfit(&text);
@@ -140,7 +140,7 @@ fn split(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluat
     evaluator.array(parts, arguments.span)
 }
 
-fn regsubst(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluated {
+fn regsubst(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> EvalResult {
     arguments.at_least(3)?;
     let flags = arguments
         .values
@@ -204,7 +204,7 @@ fn rust_replacement(text: &str) -> String {
     out
 }
 
-fn match_groups(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluated {
+fn match_groups(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> EvalResult {
     let [text, by] = arguments.exactly()?;
     let Value::String(text) = &text else {
         return arguments.unfit(&text);
@@ -221,11 +221,11 @@ fn match_groups(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> 
     }
 }
 
-fn prefix(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> Evaluated {
+fn prefix(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> EvalResult {
     affix(evaluator, arguments, |affix, text| format!("{affix}{text}"))
 }
 
-fn suffix(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> Evaluated {
+fn suffix(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> EvalResult {
     affix(evaluator, arguments, |affix, text| format!("{text}{affix}"))
 }
 
@@ -233,7 +233,7 @@ fn affix(
     evaluator: &mut Evaluator<'_>,
     mut arguments: Arguments<'_>,
     join: fn(&str, &str) -> String,
-) -> Evaluated {
+) -> EvalResult {
     let [value, affix] = arguments.exactly()?;
     let (Value::Array(list), Some(affix)) = (&value, affix.as_str()) else {
         return arguments.unfit(&value);
@@ -247,7 +247,7 @@ fn affix(
     evaluator.array(changed, arguments.span)
 }
 
-fn one_of(arguments: &mut Arguments<'_>, test: fn(&str, &str) -> bool) -> Evaluated {
+fn one_of(arguments: &mut Arguments<'_>, test: fn(&str, &str) -> bool) -> EvalResult {
     let [text, wanted] = arguments.exactly()?;
     let Some(text) = text.as_str() else {
         return arguments.unfit(&text);
@@ -263,16 +263,16 @@ fn one_of(arguments: &mut Arguments<'_>, test: fn(&str, &str) -> bool) -> Evalua
     Ok(Value::Boolean(found))
 }
 
-fn start_with(_: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluated {
+fn start_with(_: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> EvalResult {
     one_of(&mut arguments, |text, wanted| text.starts_with(wanted))
 }
 
-fn end_with(_: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluated {
+fn end_with(_: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> EvalResult {
     one_of(&mut arguments, |text, wanted| text.ends_with(wanted))
 }
 
 /// Returns -1, 0 or 1. Numbers in versions compare as numbers.
-fn versioncmp(_: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> Evaluated {
+fn versioncmp(_: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> EvalResult {
     let [one, other] = arguments.exactly()?;
     let (Some(one), Some(other)) = (one.as_str(), other.as_str()) else {
         return arguments.unfit(&one);

@@ -5,7 +5,7 @@ use bunraku_wire::endpoints::{
 };
 
 use super::targets;
-use crate::http::endpoint::{Answer, Call, Routes};
+use crate::http::endpoint::{Call, HandlerResult, Routes};
 
 /// Adds the handlers of this module.
 pub(crate) fn add_routes(routes: Routes) -> Routes {
@@ -18,16 +18,16 @@ pub(crate) fn add_routes(routes: Routes) -> Routes {
         .add(CompareReleases, between_releases)
 }
 
-async fn list(call: Call<ListCatalogs>) -> Answer<ListCatalogs> {
+async fn list(call: Call<ListCatalogs>) -> HandlerResult<ListCatalogs> {
     let (environment, node) = (call.query.environment.as_ref(), call.query.node.as_ref());
     Ok(call.services.diffs.list(environment, node).await?)
 }
 
-async fn show(call: Call<ShowCatalog>) -> Answer<ShowCatalog> {
+async fn show(call: Call<ShowCatalog>) -> HandlerResult<ShowCatalog> {
     targets::send_catalog(&call.services, call.path, &call.method, &call.headers).await
 }
 
-async fn diff(call: Call<CompareCatalogs>) -> Answer<CompareCatalogs> {
+async fn diff(call: Call<CompareCatalogs>) -> HandlerResult<CompareCatalogs> {
     Ok(call
         .services
         .diffs
@@ -35,7 +35,7 @@ async fn diff(call: Call<CompareCatalogs>) -> Answer<CompareCatalogs> {
         .await?)
 }
 
-async fn proposed(call: Call<ProposeCatalogs>) -> Answer<ProposeCatalogs> {
+async fn proposed(call: Call<ProposeCatalogs>) -> HandlerResult<ProposeCatalogs> {
     let (environments, compiles) = (&call.services.environments, &call.services.compiles);
     let diff = call
         .services
@@ -44,20 +44,19 @@ async fn proposed(call: Call<ProposeCatalogs>) -> Answer<ProposeCatalogs> {
     Ok(diff.await?)
 }
 
-async fn compare_puppet(call: Call<CompareWithPuppet>) -> Answer<CompareWithPuppet> {
+async fn compare_puppet(call: Call<CompareWithPuppet>) -> HandlerResult<CompareWithPuppet> {
     let compared = call.services.compiles.compare_with_puppet(&call.body.node);
     Ok(compared.await?)
 }
 
-async fn between_releases(call: Call<CompareReleases>) -> Answer<CompareReleases> {
-    let diff = match call.query.held {
-        true => call.services.diffs.held(&call.path).await?,
-        false => {
-            let diffs = &call.services.diffs;
-            diffs
-                .between_releases(&call.path, call.query.before, call.query.after)
-                .await?
-        }
+async fn between_releases(call: Call<CompareReleases>) -> HandlerResult<CompareReleases> {
+    let diff = if call.query.held {
+        call.services.diffs.held(&call.path).await?
+    } else {
+        let diffs = &call.services.diffs;
+        diffs
+            .between_releases(&call.path, call.query.before, call.query.after)
+            .await?
     };
     Ok(diff)
 }

@@ -5,7 +5,7 @@ use bunraku_wire::endpoints::{
     ShowCluster,
 };
 
-use crate::http::endpoint::{Answer, Call, Routes};
+use crate::http::endpoint::{Call, HandlerResult, Routes};
 
 /// Adds the handlers of this module.
 pub(crate) fn add_routes(routes: Routes) -> Routes {
@@ -19,33 +19,33 @@ pub(crate) fn add_routes(routes: Routes) -> Routes {
         .add(DrainServer, drain)
 }
 
-async fn status(call: Call<ShowCluster>) -> Answer<ShowCluster> {
+async fn status(call: Call<ShowCluster>) -> HandlerResult<ShowCluster> {
     Ok(call.services.cluster.status().await?)
 }
 
-async fn servers(call: Call<ListServers>) -> Answer<ListServers> {
+async fn servers(call: Call<ListServers>) -> HandlerResult<ListServers> {
     Ok(call.services.cluster.servers())
 }
 
-async fn invite(call: Call<InviteServer>) -> Answer<InviteServer> {
+async fn invite(call: Call<InviteServer>) -> HandlerResult<InviteServer> {
     let by = call.by()?;
     Ok(call.services.cluster.invite(&call.body, by).await?)
 }
 
-async fn join(call: Call<JoinCluster>) -> Answer<JoinCluster> {
+async fn join(call: Call<JoinCluster>) -> HandlerResult<JoinCluster> {
     Ok(call.services.cluster.join(&call.body).await?)
 }
 
-async fn join_over_ssh(call: Call<JoinClusterOverSsh>) -> Answer<JoinClusterOverSsh> {
+async fn join_over_ssh(call: Call<JoinClusterOverSsh>) -> HandlerResult<JoinClusterOverSsh> {
     Ok(call.services.cluster.join_over_ssh(&call.body).await?)
 }
 
-async fn remove(call: Call<RemoveServer>) -> Answer<RemoveServer> {
+async fn remove(call: Call<RemoveServer>) -> HandlerResult<RemoveServer> {
     call.services.cluster.remove(&call.path, call.by()?).await?;
     Ok(())
 }
 
-async fn drain(call: Call<DrainServer>) -> Answer<DrainServer> {
+async fn drain(call: Call<DrainServer>) -> HandlerResult<DrainServer> {
     call.services.cluster.drain(&call.path, &call.body).await?;
     Ok(())
 }

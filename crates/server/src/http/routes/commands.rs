@@ -7,7 +7,7 @@ use bunraku_wire::endpoints::{AnswerCommand, OpenCommandStream, SendCommands, Sh
 use super::longest_wait;
 use crate::http::caller::Caller;
 use crate::http::command_stream;
-use crate::http::endpoint::{Answer, Call, LineBody, Routes};
+use crate::http::endpoint::{Call, HandlerResult, LineBody, Routes};
 
 /// Adds the handlers of this module.
 pub(crate) fn add_routes(routes: Routes) -> Routes {
@@ -18,7 +18,7 @@ pub(crate) fn add_routes(routes: Routes) -> Routes {
         .add(OpenCommandStream, stream)
 }
 
-async fn send(mut call: Call<SendCommands>) -> Answer<SendCommands> {
+async fn send(mut call: Call<SendCommands>) -> HandlerResult<SendCommands> {
     let caller = call.caller()?.clone();
     name_the_caller(&mut call.body.command, &caller);
     // Only an ordered run may start runs on its nodes.
@@ -45,7 +45,7 @@ fn name_the_caller(command: &mut Command, caller: &Caller) {
     }
 }
 
-async fn status(call: Call<ShowCommand>) -> Answer<ShowCommand> {
+async fn status(call: Call<ShowCommand>) -> HandlerResult<ShowCommand> {
     let (node, id) = &call.path;
     let most = longest_wait(call.query.wait_seconds);
     let status = tokio::select! {
@@ -55,13 +55,13 @@ async fn status(call: Call<ShowCommand>) -> Answer<ShowCommand> {
     Ok(status)
 }
 
-async fn answer(call: Call<AnswerCommand>) -> Answer<AnswerCommand> {
+async fn answer(call: Call<AnswerCommand>) -> HandlerResult<AnswerCommand> {
     let (node, id) = &call.path;
     call.services.commands.answer(node, *id, &call.body).await?;
     Ok(())
 }
 
-async fn stream(call: Call<OpenCommandStream>) -> Answer<OpenCommandStream> {
+async fn stream(call: Call<OpenCommandStream>) -> HandlerResult<OpenCommandStream> {
     let body = command_stream::open(&call.services, &call.path, &call.query.version).await?;
     Ok(LineBody::from_body(HttpBody::new(body)))
 }

@@ -4,7 +4,7 @@ use bunraku_wire::api::CompileRequested;
 use bunraku_wire::endpoints::{ListCompileQueue, RequestCompiles, ShowCompiles};
 
 use super::longest_wait;
-use crate::http::endpoint::{Answer, Call, Routes};
+use crate::http::endpoint::{Call, HandlerResult, Routes};
 
 /// Adds the handlers of this module.
 pub(crate) fn add_routes(routes: Routes) -> Routes {
@@ -14,16 +14,16 @@ pub(crate) fn add_routes(routes: Routes) -> Routes {
         .add(ShowCompiles, statuses)
 }
 
-async fn request(call: Call<RequestCompiles>) -> Answer<RequestCompiles> {
+async fn request(call: Call<RequestCompiles>) -> HandlerResult<RequestCompiles> {
     let nodes = call.services.compiles.request(&call.body).await?;
     Ok(CompileRequested { nodes })
 }
 
-async fn queue(call: Call<ListCompileQueue>) -> Answer<ListCompileQueue> {
+async fn queue(call: Call<ListCompileQueue>) -> HandlerResult<ListCompileQueue> {
     Ok(call.services.compiles.waiting().await?)
 }
 
-async fn statuses(call: Call<ShowCompiles>) -> Answer<ShowCompiles> {
+async fn statuses(call: Call<ShowCompiles>) -> HandlerResult<ShowCompiles> {
     let wait = longest_wait(call.body.wait_seconds);
     let statuses = call.services.compiles.statuses(&call.body.nodes, wait);
     Ok(statuses.await?)

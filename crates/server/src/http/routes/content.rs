@@ -13,18 +13,18 @@ use bunraku_compile::content::no_such_content;
 use bunraku_control::ServiceError;
 
 use super::Services;
-use crate::http::byte_range::{self, Wanted};
+use crate::http::byte_range::{self, RequestedRange};
 use crate::http::caller::Caller;
-use crate::http::endpoint::{Answer, Call, Routes};
+use crate::http::endpoint::{Call, HandlerResult, Routes};
 use crate::http::gzip;
-use crate::http::reply::Refusal;
+use crate::http::reply::ErrorReply;
 
 /// Adds the handlers of this module.
 pub(crate) fn add_routes(routes: Routes) -> Routes {
     routes.add(ShowContent, show)
 }
 
-async fn show(call: Call<ShowContent>) -> Answer<ShowContent> {
+async fn show(call: Call<ShowContent>) -> HandlerResult<ShowContent> {
     let (id, headers) = (call.path, &call.headers);
     may_read(&call.services, call.caller()?, id).await?;
     let size = call.services.contents.size(id).await?;
@@ -33,9 +33,9 @@ async fn show(call: Call<ShowContent>) -> Answer<ShowContent> {
         return Ok((StatusCode::NOT_MODIFIED, common(&entity_tag)).into_response());
     }
     let (status, part, length) = match byte_range::wanted(headers, &entity_tag, size) {
-        Wanted::Unsatisfiable => return Ok(unsatisfiable(&entity_tag, size)),
-        Wanted::Everything => (StatusCode::OK, None, size),
-        Wanted::Part(part) => {
+        RequestedRange::Unsatisfiable => return Ok(unsatisfiable(&entity_tag, size)),
+        RequestedRange::Everything => (StatusCode::OK, None, size),
+        RequestedRange::Part(part) => {
             let length = part.end - part.start;
             (StatusCode::PARTIAL_CONTENT, Some(part), length)
         }
@@ -46,22 +46,25 @@ async fn show(call: Call<ShowContent>) -> Answer<ShowContent> {
         reply.insert(header::CONTENT_RANGE, ascii(&range));
     }
     let packed = part.is_none() && size >= gzip::WORTH_IT && gzip::is_accepted(headers);
-    match packed {
-        true => reply.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip")),
-        false => reply.insert(header::CONTENT_LENGTH, HeaderValue::from(length)),
+    if packed {
+        reply.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    } else {
+        reply.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
     };
     if call.method == Method::HEAD {
         return Ok((status, reply).into_response());
     }
     let verified = first_verified(call.services.contents.open(id, part).await?).await?;
-    let body = match packed {
-        true => HttpBody::from_stream(gzip::pieces(verified)),
-        false => HttpBody::from_stream(verified),
+    let body = if packed {
+        HttpBody::from_stream(gzip::pieces(verified))
+    } else {
+        HttpBody::from_stream(verified)
     };
     Ok((status, reply, body).into_response())
 }
 
-/// Checks access. For a node, content that none of its own catalogs names does not exist.
+/// Checks access. For a node, only the files of its own catalogs and its environment's plugins
+/// exist.
 async fn may_read(services: &Services, caller: &Caller, id: ContentId) -> Result<(), ServiceError> {
     if caller.role != Role::Node {
         return Ok(());
@@ -72,10 +75,13 @@ async fn may_read(services: &Services, caller: &Caller, id: ContentId) -> Result
         return Ok(());
     }
     let newest = board.newest_catalogs_of(&caller.name).await?;
-    match newest != known && contents.is_named_by(id, &newest).await? {
-        true => Ok(()),
-        false => Err(no_such_content(id)),
+    if newest != known && contents.is_named_by(id, &newest).await? {
+        return Ok(());
     }
+    if services.compiles.is_plugins_of(&caller.name, id).await? {
+        return Ok(());
+    }
+    Err(no_such_content(id))
 }
 
 /// Reads the first piece before sending the head, so that content damaged from the start gets
@@ -87,11 +93,11 @@ async fn first_verified(
         None => None,
         Some(Ok(piece)) => Some(Ok(piece)),
         Some(Err(BlobError::Store(error))) => return Err(error.into()),
-        Some(Err(error)) => return Err(ServiceError::internal("content cannot be read", error)),
+        Some(Err(error)) => return Err(ServiceError::internal("cannot read content", error)),
     };
     let rest = stream.inspect(|piece| {
         if let Err(error) = piece {
-            tracing::error!(error = %error, "content broke off while it was sent");
+            tracing::error!(error = %error, "sending content was interrupted");
         }
     });
     Ok(stream::iter(first).chain(rest))
@@ -111,7 +117,7 @@ fn common(entity_tag: &str) -> HeaderMap {
 }
 
 fn unsatisfiable(entity_tag: &str, size: u64) -> Response {
-    let mut response = Refusal::unsatisfiable_range(size).into_response();
+    let mut response = ErrorReply::unsatisfiable_range(size).into_response();
     let headers = response.headers_mut();
     headers.insert(header::ETAG, ascii(entity_tag));
     headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));

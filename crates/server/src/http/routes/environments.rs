@@ -2,12 +2,14 @@
 
 use bunraku_wire::endpoints::{
     AssignEnvironment, ChangeEnvironment, CreateEnvironment, DeployEnvironment, ListEnvironments,
-    ReceivePush, RemoveEnvironment, ShowDeploy, ShowEnvironment,
+    ReceivePush, RemoveEnvironment, ShowDeploy, ShowEnvironment, UnpinEnvironment,
 };
 
+use bunraku_control::webhook_secrets::DeliveryProof;
+
 use super::longest_wait;
-use crate::http::endpoint::{Answer, Call, Routes};
-use crate::http::reply::Refusal;
+use crate::http::endpoint::{Call, HandlerResult, Routes};
+use crate::http::reply::ErrorReply;
 
 /// Adds the handlers of this module.
 pub(crate) fn add_routes(routes: Routes) -> Routes {
@@ -19,23 +21,24 @@ pub(crate) fn add_routes(routes: Routes) -> Routes {
         .add(RemoveEnvironment, remove)
         .add(DeployEnvironment, deploy)
         .add(ShowDeploy, deploy_status)
+        .add(UnpinEnvironment, unpin)
         .add(ReceivePush, hook)
         .add(AssignEnvironment, assign)
 }
 
-async fn list(call: Call<ListEnvironments>) -> Answer<ListEnvironments> {
+async fn list(call: Call<ListEnvironments>) -> HandlerResult<ListEnvironments> {
     Ok(call.services.environments.list().await?)
 }
 
-async fn add(call: Call<CreateEnvironment>) -> Answer<CreateEnvironment> {
+async fn add(call: Call<CreateEnvironment>) -> HandlerResult<CreateEnvironment> {
     Ok(call.services.environments.add(&call.body).await?)
 }
 
-async fn show(call: Call<ShowEnvironment>) -> Answer<ShowEnvironment> {
+async fn show(call: Call<ShowEnvironment>) -> HandlerResult<ShowEnvironment> {
     Ok(call.services.environments.show(&call.path).await?)
 }
 
-async fn change(call: Call<ChangeEnvironment>) -> Answer<ChangeEnvironment> {
+async fn change(call: Call<ChangeEnvironment>) -> HandlerResult<ChangeEnvironment> {
     Ok(call
         .services
         .environments
@@ -43,12 +46,12 @@ async fn change(call: Call<ChangeEnvironment>) -> Answer<ChangeEnvironment> {
         .await?)
 }
 
-async fn remove(call: Call<RemoveEnvironment>) -> Answer<RemoveEnvironment> {
+async fn remove(call: Call<RemoveEnvironment>) -> HandlerResult<RemoveEnvironment> {
     call.services.environments.remove(&call.path).await?;
     Ok(())
 }
 
-async fn deploy(call: Call<DeployEnvironment>) -> Answer<DeployEnvironment> {
+async fn deploy(call: Call<DeployEnvironment>) -> HandlerResult<DeployEnvironment> {
     let by = call.by()?;
     Ok(call
         .services
@@ -57,7 +60,7 @@ async fn deploy(call: Call<DeployEnvironment>) -> Answer<DeployEnvironment> {
         .await?)
 }
 
-async fn deploy_status(call: Call<ShowDeploy>) -> Answer<ShowDeploy> {
+async fn deploy_status(call: Call<ShowDeploy>) -> HandlerResult<ShowDeploy> {
     let (name, number) = &call.path;
     let wait = longest_wait(call.query.wait_seconds);
     let status = call
@@ -67,22 +70,50 @@ async fn deploy_status(call: Call<ShowDeploy>) -> Answer<ShowDeploy> {
     Ok(status.await?)
 }
 
-async fn hook(call: Call<ReceivePush>) -> Answer<ReceivePush> {
-    let event = header(&call.headers, "x-github-event");
-    let signature = header(&call.headers, "x-hub-signature-256");
+async fn unpin(call: Call<UnpinEnvironment>) -> HandlerResult<UnpinEnvironment> {
+    call.services.environments.unpin(&call.path).await?;
+    Ok(())
+}
+
+/// The headers of a push, as GitHub, Gitea and GitLab send them.
+pub(super) struct PushHeaders {
+    pub(super) event: Option<String>,
+    signature: Option<String>,
+    token: Option<String>,
+}
+
+impl PushHeaders {
+    pub(super) fn of(headers: &http::HeaderMap) -> Self {
+        Self {
+            event: header(headers, "x-github-event").or_else(|| header(headers, "x-gitlab-event")),
+            signature: header(headers, "x-hub-signature-256"),
+            token: header(headers, "x-gitlab-token"),
+        }
+    }
+
+    pub(super) fn proof(&self) -> DeliveryProof<'_> {
+        DeliveryProof {
+            signature: self.signature.as_deref(),
+            token: self.token.as_deref(),
+        }
+    }
+}
+
+async fn hook(call: Call<ReceivePush>) -> HandlerResult<ReceivePush> {
+    let headers = PushHeaders::of(&call.headers);
     // A caller without a valid signature learns nothing, not even which names exist.
     let unsigned = || {
-        Refusal::unauthenticated(
+        ErrorReply::unauthenticated(
             "the delivery is not signed with this environment's secret",
-            "`X-Hub-Signature-256` is `sha256=` and the body's HMAC-SHA256 in hexadecimal",
+            "set `X-Hub-Signature-256` to `sha256=` followed by the HMAC-SHA256 of the body in hexadecimal, or `X-Gitlab-Token` is the secret",
         )
     };
     let name = call.path.parse().map_err(|_| unsigned())?;
-    let (event, signature) = (event.as_deref(), signature.as_deref());
+    let (event, proof) = (headers.event.as_deref(), headers.proof());
     let delivered = call
         .services
         .environments
-        .deliver(&name, event, signature, &call.body);
+        .deliver(&name, event, &proof, &call.body);
     delivered.await?.ok_or_else(unsigned)
 }
 
@@ -90,7 +121,7 @@ pub(super) fn header(headers: &http::HeaderMap, name: &str) -> Option<String> {
     headers.get(name)?.to_str().ok().map(str::to_owned)
 }
 
-async fn assign(call: Call<AssignEnvironment>) -> Answer<AssignEnvironment> {
+async fn assign(call: Call<AssignEnvironment>) -> HandlerResult<AssignEnvironment> {
     let environments = &call.services.environments;
     environments
         .assign(&call.path, &call.body.environment)

@@ -2,7 +2,7 @@
 
 use bunraku_wire::endpoints::Join;
 
-use crate::http::endpoint::{Answer, Call, Routes};
+use crate::http::endpoint::{Call, HandlerResult, Routes};
 use bunraku_control::ServiceError;
 
 /// Adds the handlers of this module.
@@ -10,13 +10,13 @@ pub(crate) fn add_routes(routes: Routes) -> Routes {
     routes.add(Join, join)
 }
 
-async fn join(call: Call<Join>) -> Answer<Join> {
+async fn join(call: Call<Join>) -> HandlerResult<Join> {
     let waiting = call.services.certificates.join(&call.body, call.address());
     // A request that waits for an operator must not hold up a shutdown.
     let reply = tokio::select! {
         reply = waiting => reply?,
         () = call.services.shutdown.cancelled() => {
-            return Err(ServiceError::Busy { message: "the server shuts down".to_owned() }.into());
+            return Err(ServiceError::Busy { message: "the server is shutting down".to_owned() }.into());
         }
     };
     Ok(reply)

@@ -7,7 +7,7 @@ use bunraku_wire::endpoints::{
 };
 
 use super::longest_wait;
-use crate::http::endpoint::{Answer, Call, Routes};
+use crate::http::endpoint::{Call, HandlerResult, Routes};
 
 /// Adds the handlers of this module.
 pub(crate) fn add_routes(routes: Routes) -> Routes {
@@ -22,20 +22,20 @@ pub(crate) fn add_routes(routes: Routes) -> Routes {
         .add(BreakLock, break_lock)
 }
 
-async fn list(call: Call<ListLocks>) -> Answer<ListLocks> {
+async fn list(call: Call<ListLocks>) -> HandlerResult<ListLocks> {
     Ok(call.services.locks.list().await?)
 }
 
-async fn show(call: Call<ShowLock>) -> Answer<ShowLock> {
+async fn show(call: Call<ShowLock>) -> HandlerResult<ShowLock> {
     Ok(call.services.locks.show(&call.path).await?)
 }
 
-async fn define(call: Call<DefineLock>) -> Answer<DefineLock> {
+async fn define(call: Call<DefineLock>) -> HandlerResult<DefineLock> {
     call.services.locks.define(&call.path, &call.body).await?;
     Ok(())
 }
 
-async fn acquire(call: Call<AcquireLock>) -> Answer<AcquireLock> {
+async fn acquire(call: Call<AcquireLock>) -> HandlerResult<AcquireLock> {
     let owner = call.by()?;
     let most = longest_wait(call.body.wait_seconds);
     let locks = &call.services.locks;
@@ -46,7 +46,7 @@ async fn acquire(call: Call<AcquireLock>) -> Answer<AcquireLock> {
     Ok(reply)
 }
 
-async fn renew(call: Call<RenewLock>) -> Answer<RenewLock> {
+async fn renew(call: Call<RenewLock>) -> HandlerResult<RenewLock> {
     let renewed = call
         .services
         .locks
@@ -55,7 +55,7 @@ async fn renew(call: Call<RenewLock>) -> Answer<RenewLock> {
     Ok(())
 }
 
-async fn release(call: Call<ReleaseLock>) -> Answer<ReleaseLock> {
+async fn release(call: Call<ReleaseLock>) -> HandlerResult<ReleaseLock> {
     let released = call
         .services
         .locks
@@ -64,7 +64,7 @@ async fn release(call: Call<ReleaseLock>) -> Answer<ReleaseLock> {
     Ok(())
 }
 
-async fn leave(call: Call<LeaveLockLine>) -> Answer<LeaveLockLine> {
+async fn leave(call: Call<LeaveLockLine>) -> HandlerResult<LeaveLockLine> {
     let left = call
         .services
         .locks
@@ -73,7 +73,7 @@ async fn leave(call: Call<LeaveLockLine>) -> Answer<LeaveLockLine> {
     Ok(())
 }
 
-async fn break_lock(call: Call<BreakLock>) -> Answer<BreakLock> {
+async fn break_lock(call: Call<BreakLock>) -> HandlerResult<BreakLock> {
     let locks = &call.services.locks;
     locks
         .break_lock(&call.path, call.body.token, &call.body.reason, call.by()?)

@@ -5,7 +5,7 @@ use bunraku_wire::endpoints::{
     RemoveModuleVersion, RevokeModuleKey, ShowModuleKeys, ShowModuleVersion, TrustModuleKey,
 };
 
-use crate::http::endpoint::{Answer, Call, Routes};
+use crate::http::endpoint::{Call, HandlerResult, Routes};
 
 /// Adds the handlers of this module.
 pub(crate) fn add_routes(routes: Routes) -> Routes {
@@ -25,51 +25,51 @@ pub(crate) fn add_routes(routes: Routes) -> Routes {
 /// Maximum number of events in one reply.
 const EVENTS: usize = 200;
 
-async fn list(call: Call<ListModules>) -> Answer<ListModules> {
+async fn list(call: Call<ListModules>) -> HandlerResult<ListModules> {
     Ok(call.services.modules.list().await?)
 }
 
-async fn publish(call: Call<PublishModule>) -> Answer<PublishModule> {
+async fn publish(call: Call<PublishModule>) -> HandlerResult<PublishModule> {
     let by = call.by()?.to_owned();
     let published = call.services.modules.publish(call.body, &by);
     Ok(published.await?)
 }
 
-async fn versions(call: Call<ListModuleVersions>) -> Answer<ListModuleVersions> {
+async fn versions(call: Call<ListModuleVersions>) -> HandlerResult<ListModuleVersions> {
     Ok(call.services.modules.versions(&call.path).await?)
 }
 
-async fn show(call: Call<ShowModuleVersion>) -> Answer<ShowModuleVersion> {
+async fn show(call: Call<ShowModuleVersion>) -> HandlerResult<ShowModuleVersion> {
     let (module, version) = &call.path;
     Ok(call.services.modules.version(module, version).await?)
 }
 
-async fn remove(call: Call<RemoveModuleVersion>) -> Answer<RemoveModuleVersion> {
+async fn remove(call: Call<RemoveModuleVersion>) -> HandlerResult<RemoveModuleVersion> {
     let (module, version) = &call.path;
     let by = call.by()?;
     call.services.modules.remove(module, version, by).await?;
     Ok(())
 }
 
-async fn history(call: Call<ListModuleEvents>) -> Answer<ListModuleEvents> {
+async fn history(call: Call<ListModuleEvents>) -> HandlerResult<ListModuleEvents> {
     Ok(call.services.modules.history(EVENTS).await?)
 }
 
-async fn keys(call: Call<ShowModuleKeys>) -> Answer<ShowModuleKeys> {
+async fn keys(call: Call<ShowModuleKeys>) -> HandlerResult<ShowModuleKeys> {
     Ok(call.services.modules.keys().await?)
 }
 
-async fn trust(call: Call<TrustModuleKey>) -> Answer<TrustModuleKey> {
+async fn trust(call: Call<TrustModuleKey>) -> HandlerResult<TrustModuleKey> {
     let trusted = call.services.modules.trust(&call.body.key, call.by()?);
     Ok(trusted.await?)
 }
 
-async fn revoke(call: Call<RevokeModuleKey>) -> Answer<RevokeModuleKey> {
+async fn revoke(call: Call<RevokeModuleKey>) -> HandlerResult<RevokeModuleKey> {
     let (by, request) = (call.by()?, &call.body);
     let revoked = (call.services.modules).revoke(&request.fingerprint, &request.reason, by);
     Ok(revoked.await?)
 }
 
-async fn revoked(call: Call<ListRevokedModuleKeys>) -> Answer<ListRevokedModuleKeys> {
+async fn revoked(call: Call<ListRevokedModuleKeys>) -> HandlerResult<ListRevokedModuleKeys> {
     Ok(call.services.modules.revoked().await?)
 }

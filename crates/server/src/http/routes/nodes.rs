@@ -6,7 +6,7 @@ use bunraku_wire::endpoints::{
     ShowNodeQueue,
 };
 
-use crate::http::endpoint::{Answer, Call, Routes};
+use crate::http::endpoint::{Call, HandlerResult, Routes};
 use bunraku_control::ServiceError;
 
 /// Adds the handlers of this module.
@@ -22,15 +22,15 @@ pub(crate) fn add_routes(routes: Routes) -> Routes {
         .add(ShowNodeQueue, queue)
 }
 
-async fn list(call: Call<ListNodes>) -> Answer<ListNodes> {
+async fn list(call: Call<ListNodes>) -> HandlerResult<ListNodes> {
     Ok(call.services.nodes.list().await?)
 }
 
-async fn show(call: Call<ShowNode>) -> Answer<ShowNode> {
+async fn show(call: Call<ShowNode>) -> HandlerResult<ShowNode> {
     Ok(call.services.nodes.show(&call.path).await?)
 }
 
-async fn remove(call: Call<RemoveNode>) -> Answer<RemoveNode> {
+async fn remove(call: Call<RemoveNode>) -> HandlerResult<RemoveNode> {
     if !call.services.nodes.exists(&call.path).await? {
         return Err(ServiceError::no_such_node(&call.path).into());
     }
@@ -61,7 +61,7 @@ async fn remove(call: Call<RemoveNode>) -> Answer<RemoveNode> {
     Ok(())
 }
 
-async fn disable(call: Call<DisableNode>) -> Answer<DisableNode> {
+async fn disable(call: Call<DisableNode>) -> HandlerResult<DisableNode> {
     call.services
         .nodes
         .disable(&call.path, &call.body.reason, call.by()?)
@@ -69,12 +69,12 @@ async fn disable(call: Call<DisableNode>) -> Answer<DisableNode> {
     Ok(())
 }
 
-async fn enable(call: Call<EnableNode>) -> Answer<EnableNode> {
+async fn enable(call: Call<EnableNode>) -> HandlerResult<EnableNode> {
     call.services.nodes.enable(&call.path, call.by()?).await?;
     Ok(())
 }
 
-async fn report_activity(call: Call<ReportActivity>) -> Answer<ReportActivity> {
+async fn report_activity(call: Call<ReportActivity>) -> HandlerResult<ReportActivity> {
     let receipt = call
         .services
         .nodes
@@ -83,7 +83,7 @@ async fn report_activity(call: Call<ReportActivity>) -> Answer<ReportActivity> {
     Ok(receipt)
 }
 
-async fn report_queue(call: Call<ReportQueue>) -> Answer<ReportQueue> {
+async fn report_queue(call: Call<ReportQueue>) -> HandlerResult<ReportQueue> {
     call.services
         .nodes
         .report_queue(&call.path, &call.body)
@@ -91,6 +91,6 @@ async fn report_queue(call: Call<ReportQueue>) -> Answer<ReportQueue> {
     Ok(())
 }
 
-async fn queue(call: Call<ShowNodeQueue>) -> Answer<ShowNodeQueue> {
+async fn queue(call: Call<ShowNodeQueue>) -> HandlerResult<ShowNodeQueue> {
     Ok(call.services.nodes.queue(&call.path).await?)
 }

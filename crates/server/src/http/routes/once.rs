@@ -11,8 +11,8 @@ use bunraku_wire::endpoints::{
 
 use super::longest_wait;
 use crate::http::caller::Caller;
-use crate::http::endpoint::{Answer, Call, Routes};
-use bunraku_cues::once::Asker;
+use crate::http::endpoint::{Call, HandlerResult, Routes};
+use bunraku_cues::once::OnceCaller;
 
 /// Adds the handlers of this module.
 pub(crate) fn add_routes(routes: Routes) -> Routes {
@@ -31,14 +31,14 @@ pub(crate) fn add_routes(routes: Routes) -> Routes {
         .add(ResetOnceTask, reset)
 }
 
-fn asker(caller: &Caller) -> Asker<'_> {
-    Asker {
+fn asker(caller: &Caller) -> OnceCaller<'_> {
+    OnceCaller {
         name: &caller.name,
         role: caller.role,
     }
 }
 
-async fn standing(call: Call<ShowOnceStanding>) -> Answer<ShowOnceStanding> {
+async fn standing(call: Call<ShowOnceStanding>) -> HandlerResult<ShowOnceStanding> {
     let request = StatOnce {
         definition: None,
         retry: call.query.retry,
@@ -50,7 +50,7 @@ async fn standing(call: Call<ShowOnceStanding>) -> Answer<ShowOnceStanding> {
     Ok(standing.await?)
 }
 
-async fn standing_with(call: Call<CheckOnceStanding>) -> Answer<CheckOnceStanding> {
+async fn standing_with(call: Call<CheckOnceStanding>) -> HandlerResult<CheckOnceStanding> {
     let standing = call
         .services
         .once
@@ -58,11 +58,11 @@ async fn standing_with(call: Call<CheckOnceStanding>) -> Answer<CheckOnceStandin
     Ok(standing.await?)
 }
 
-async fn list(call: Call<ListOnceTasks>) -> Answer<ListOnceTasks> {
+async fn list(call: Call<ListOnceTasks>) -> HandlerResult<ListOnceTasks> {
     Ok(call.services.once.list(asker(call.caller()?)).await?)
 }
 
-async fn show(call: Call<ShowOnceTask>) -> Answer<ShowOnceTask> {
+async fn show(call: Call<ShowOnceTask>) -> HandlerResult<ShowOnceTask> {
     Ok(call
         .services
         .once
@@ -70,7 +70,7 @@ async fn show(call: Call<ShowOnceTask>) -> Answer<ShowOnceTask> {
         .await?)
 }
 
-async fn define(call: Call<DefineOnceTask>) -> Answer<DefineOnceTask> {
+async fn define(call: Call<DefineOnceTask>) -> HandlerResult<DefineOnceTask> {
     call.services
         .once
         .define(&call.path, asker(call.caller()?), &call.body)
@@ -78,7 +78,7 @@ async fn define(call: Call<DefineOnceTask>) -> Answer<DefineOnceTask> {
     Ok(())
 }
 
-async fn contribute(call: Call<AddOnceFragment>) -> Answer<AddOnceFragment> {
+async fn contribute(call: Call<AddOnceFragment>) -> HandlerResult<AddOnceFragment> {
     let (app, host) = &call.path;
     let contributed = call
         .services
@@ -88,13 +88,13 @@ async fn contribute(call: Call<AddOnceFragment>) -> Answer<AddOnceFragment> {
     Ok(())
 }
 
-async fn withdraw(call: Call<RemoveOnceFragment>) -> Answer<RemoveOnceFragment> {
+async fn withdraw(call: Call<RemoveOnceFragment>) -> HandlerResult<RemoveOnceFragment> {
     let (app, host) = &call.path;
     call.services.once.withdraw(app, host).await?;
     Ok(())
 }
 
-async fn claim(call: Call<ClaimOnceTask>) -> Answer<ClaimOnceTask> {
+async fn claim(call: Call<ClaimOnceTask>) -> HandlerResult<ClaimOnceTask> {
     let reply = call
         .services
         .once
@@ -103,7 +103,7 @@ async fn claim(call: Call<ClaimOnceTask>) -> Answer<ClaimOnceTask> {
     Ok(reply)
 }
 
-async fn keep(call: Call<KeepOnceClaim>) -> Answer<KeepOnceClaim> {
+async fn keep(call: Call<KeepOnceClaim>) -> HandlerResult<KeepOnceClaim> {
     let (app, token) = &call.path;
     let kept = call
         .services
@@ -113,7 +113,7 @@ async fn keep(call: Call<KeepOnceClaim>) -> Answer<KeepOnceClaim> {
     Ok(())
 }
 
-async fn finish(call: Call<FinishOnceClaim>) -> Answer<FinishOnceClaim> {
+async fn finish(call: Call<FinishOnceClaim>) -> HandlerResult<FinishOnceClaim> {
     let (app, token) = &call.path;
     let finished = call
         .services
@@ -123,7 +123,7 @@ async fn finish(call: Call<FinishOnceClaim>) -> Answer<FinishOnceClaim> {
     Ok(())
 }
 
-async fn attempt(call: Call<ShowOnceAttempt>) -> Answer<ShowOnceAttempt> {
+async fn attempt(call: Call<ShowOnceAttempt>) -> HandlerResult<ShowOnceAttempt> {
     let (app, token) = &call.path;
     let most = longest_wait(call.query.wait_seconds);
     let attempt = tokio::select! {
@@ -133,7 +133,7 @@ async fn attempt(call: Call<ShowOnceAttempt>) -> Answer<ShowOnceAttempt> {
     Ok(attempt)
 }
 
-async fn reset(call: Call<ResetOnceTask>) -> Answer<ResetOnceTask> {
+async fn reset(call: Call<ResetOnceTask>) -> HandlerResult<ResetOnceTask> {
     let reset = call.services.once.reset(&call.path, &call.body, call.by()?);
     reset.await?;
     Ok(())

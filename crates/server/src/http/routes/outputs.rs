@@ -2,18 +2,18 @@
 
 use bunraku_wire::endpoints::{ListInputs, ListOutputReads};
 
-use crate::http::endpoint::{Answer, Call, Routes};
+use crate::http::endpoint::{Call, HandlerResult, Routes};
 
 /// Adds the handlers of this module.
 pub(crate) fn add_routes(routes: Routes) -> Routes {
     routes.add(ListOutputReads, reads).add(ListInputs, inputs)
 }
 
-async fn reads(call: Call<ListOutputReads>) -> Answer<ListOutputReads> {
+async fn reads(call: Call<ListOutputReads>) -> HandlerResult<ListOutputReads> {
     Ok(call.services.outputs.reads().await?)
 }
 
-async fn inputs(call: Call<ListInputs>) -> Answer<ListInputs> {
+async fn inputs(call: Call<ListInputs>) -> HandlerResult<ListInputs> {
     let inputs = call
         .services
         .outputs

@@ -3,8 +3,8 @@
 use bunraku_wire::endpoints::{ListReactors, ReceiveEvents, TestReactors};
 
 use super::environments::header;
-use crate::http::endpoint::{Answer, Call, Routes};
-use crate::http::reply::Refusal;
+use crate::http::endpoint::{Call, HandlerResult, Routes};
+use crate::http::reply::ErrorReply;
 use bunraku_cues::reactors::Proof;
 
 /// Adds the handlers of this module.
@@ -15,22 +15,22 @@ pub(crate) fn add_routes(routes: Routes) -> Routes {
         .add(ReceiveEvents, hook)
 }
 
-async fn list(call: Call<ListReactors>) -> Answer<ListReactors> {
+async fn list(call: Call<ListReactors>) -> HandlerResult<ListReactors> {
     Ok(call.services.reactors.list().await?)
 }
 
-async fn test(call: Call<TestReactors>) -> Answer<TestReactors> {
+async fn test(call: Call<TestReactors>) -> HandlerResult<TestReactors> {
     Ok(call.services.reactors.test(&call.body).await?)
 }
 
-async fn hook(call: Call<ReceiveEvents>) -> Answer<ReceiveEvents> {
+async fn hook(call: Call<ReceiveEvents>) -> HandlerResult<ReceiveEvents> {
     let (environment, hook) = &call.path;
     let signature = header(&call.headers, "x-hub-signature-256");
     let authorization = header(&call.headers, "authorization");
     // A caller without the secret learns nothing, not even which names exist.
     let unproven = || {
-        Refusal::unauthenticated(
-            "the call does not prove that it knows this environment's secret",
+        ErrorReply::unauthenticated(
+            "the call is not authenticated with this environment's secret",
             "send it as `Authorization: Bearer …`, or sign the body in `X-Hub-Signature-256`",
         )
     };

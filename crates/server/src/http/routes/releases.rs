@@ -8,8 +8,8 @@ use bunraku_wire::endpoints::{
 };
 
 use super::{Services, longest_wait};
-use crate::http::endpoint::{Answer, Call, Routes};
-use crate::http::reply::Refusal;
+use crate::http::endpoint::{Call, HandlerResult, Routes};
+use crate::http::reply::ErrorReply;
 use bunraku_control::ServiceError;
 
 /// Adds the handlers of this module.
@@ -23,11 +23,11 @@ pub(crate) fn add_routes(routes: Routes) -> Routes {
         .add(ResumeReleases, resume)
 }
 
-async fn list(call: Call<ListReleases>) -> Answer<ListReleases> {
+async fn list(call: Call<ListReleases>) -> HandlerResult<ListReleases> {
     Ok(call.services.releases.list(&call.path).await?)
 }
 
-async fn create(call: Call<CreateRelease>) -> Answer<CreateRelease> {
+async fn create(call: Call<CreateRelease>) -> HandlerResult<CreateRelease> {
     let by = call.by()?;
     let made = call
         .services
@@ -37,7 +37,7 @@ async fn create(call: Call<CreateRelease>) -> Answer<CreateRelease> {
     Ok(made)
 }
 
-async fn show(call: Call<ShowRelease>) -> Answer<ShowRelease> {
+async fn show(call: Call<ShowRelease>) -> HandlerResult<ShowRelease> {
     let (environment, number) = &call.path;
     let number = newest_or(&call.services, environment, *number).await?;
     let most = longest_wait(call.query.wait_seconds);
@@ -58,7 +58,7 @@ async fn newest_or(
     services: &Services,
     environment: &EnvironmentName,
     selected: ReleaseSelector,
-) -> Result<Option<ReleaseNumber>, Refusal> {
+) -> Result<Option<ReleaseNumber>, ErrorReply> {
     if let ReleaseSelector::Number(number) = selected {
         return Ok(Some(number));
     }
@@ -66,7 +66,7 @@ async fn newest_or(
         let nothing = ServiceError::NotFound {
             what: format!("a release of `{environment}`"),
             hint: Some(format!(
-                "make the first one with `bunraku release create {environment}`"
+                "create the first one with `bunraku release create {environment}`"
             )),
         };
         return Err(nothing.into());
@@ -74,7 +74,7 @@ async fn newest_or(
     Ok(None)
 }
 
-async fn rollback(call: Call<RollBackRelease>) -> Answer<RollBackRelease> {
+async fn rollback(call: Call<RollBackRelease>) -> HandlerResult<RollBackRelease> {
     let by = call.by()?;
     let made = call
         .services
@@ -84,7 +84,7 @@ async fn rollback(call: Call<RollBackRelease>) -> Answer<RollBackRelease> {
     Ok(made)
 }
 
-async fn hold(call: Call<HoldReleases>) -> Answer<HoldReleases> {
+async fn hold(call: Call<HoldReleases>) -> HandlerResult<HoldReleases> {
     let by = call.by()?;
     Ok(call
         .services
@@ -93,13 +93,14 @@ async fn hold(call: Call<HoldReleases>) -> Answer<HoldReleases> {
         .await?)
 }
 
-async fn resume(call: Call<ResumeReleases>) -> Answer<ResumeReleases> {
-    match call.services.releases.resume(&call.path).await? {
-        true => Ok(()),
-        false => Err(ServiceError::NotFound {
+async fn resume(call: Call<ResumeReleases>) -> HandlerResult<ResumeReleases> {
+    if call.services.releases.resume(&call.path).await? {
+        Ok(())
+    } else {
+        Err(ServiceError::NotFound {
             what: format!("a hold on `{}`", call.path),
             hint: None,
         }
-        .into()),
+        .into())
     }
 }

@@ -8,7 +8,7 @@ use bunraku_wire::endpoints::{
 use futures::stream;
 
 use super::Services;
-use crate::http::endpoint::{Answer, Call, LineBody, Routes};
+use crate::http::endpoint::{Call, HandlerResult, LineBody, Routes};
 use bunraku_control::ServiceError;
 use bunraku_control::reports::ReportFilter;
 
@@ -28,7 +28,7 @@ pub(crate) fn add_routes(routes: Routes) -> Routes {
 const PAGE: usize = 50;
 const LARGEST_PAGE: usize = 1_000;
 
-async fn take(call: Call<AddReportEvents>) -> Answer<AddReportEvents> {
+async fn take(call: Call<AddReportEvents>) -> HandlerResult<AddReportEvents> {
     let (services, (node, run)) = (call.services, call.path);
     services.certificates.admit(&node).await?;
     let taken = services.reports.take(&node, run, call.body).await?;
@@ -49,7 +49,7 @@ fn settle_later(services: &Services, node: NodeName, run: NodeRunId) {
     });
 }
 
-async fn list(call: Call<ListReports>) -> Answer<ListReports> {
+async fn list(call: Call<ListReports>) -> HandlerResult<ListReports> {
     let filter = ReportFilter {
         node: call.query.node,
         failed: call.query.failed,
@@ -60,16 +60,16 @@ async fn list(call: Call<ListReports>) -> Answer<ListReports> {
     Ok(call.services.reports.list(&filter).await?)
 }
 
-async fn find(call: Call<FindReport>) -> Answer<FindReport> {
+async fn find(call: Call<FindReport>) -> HandlerResult<FindReport> {
     Ok(call.services.reports.find(&call.path).await?)
 }
 
-async fn show(call: Call<ShowReport>) -> Answer<ShowReport> {
+async fn show(call: Call<ShowReport>) -> HandlerResult<ShowReport> {
     let (node, run) = &call.path;
     Ok(call.services.reports.show(node, *run).await?)
 }
 
-async fn events(call: Call<ListReportEvents>) -> Answer<ListReportEvents> {
+async fn events(call: Call<ListReportEvents>) -> HandlerResult<ListReportEvents> {
     let (node, run) = &call.path;
     let events = call.services.reports.events(node, *run, call.query.from);
     Ok(LineBody::new(stream::iter(
@@ -77,7 +77,7 @@ async fn events(call: Call<ListReportEvents>) -> Answer<ListReportEvents> {
     )))
 }
 
-async fn follow(call: Call<FollowReport>) -> Answer<FollowReport> {
+async fn follow(call: Call<FollowReport>) -> HandlerResult<FollowReport> {
     let (services, (node, run)) = (call.services, call.path);
     if !services.nodes.exists(&node).await? {
         return Err(ServiceError::no_such_node(&node).into());
@@ -97,7 +97,7 @@ async fn follow(call: Call<FollowReport>) -> Answer<FollowReport> {
     Ok(LineBody::new(events))
 }
 
-async fn stream_all(call: Call<FollowReports>) -> Answer<FollowReports> {
+async fn stream_all(call: Call<FollowReports>) -> HandlerResult<FollowReports> {
     let (services, query) = (call.services, call.query);
     let cursor = query.cursor.as_deref();
     let events = services.reports.stream(query.node.as_ref(), cursor).await?;
@@ -113,5 +113,5 @@ async fn stream_all(call: Call<FollowReports>) -> Answer<FollowReports> {
 }
 
 fn noted(error: ServiceError) {
-    tracing::warn!(error = %error, "a stream of reports ended; its reader comes back");
+    tracing::warn!(error = %error, "a report stream ended; the reader reconnects");
 }

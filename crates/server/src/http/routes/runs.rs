@@ -6,8 +6,8 @@ use bunraku_wire::api::ordered_runs::RunLogReply;
 use bunraku_wire::endpoints::{CancelRun, CreateRun, ListRuns, ShowRun, ShowRunLog, StopRun};
 
 use super::{Services, longest_wait};
-use crate::http::endpoint::{Answer, Call, Routes};
-use crate::http::reply::Refusal;
+use crate::http::endpoint::{Call, HandlerResult, Routes};
+use crate::http::reply::ErrorReply;
 use bunraku_control::RunRequestKind;
 
 /// Adds the handlers of this module.
@@ -21,21 +21,21 @@ pub(crate) fn add_routes(routes: Routes) -> Routes {
         .add(CancelRun, cancel)
 }
 
-async fn list(call: Call<ListRuns>) -> Answer<ListRuns> {
+async fn list(call: Call<ListRuns>) -> HandlerResult<ListRuns> {
     Ok(call.services.orchestration.list().await?)
 }
 
-async fn create(call: Call<CreateRun>) -> Answer<CreateRun> {
+async fn create(call: Call<CreateRun>) -> HandlerResult<CreateRun> {
     let by = call.by()?.to_owned();
     Ok(call.services.orchestration.create(call.body, &by).await?)
 }
 
-async fn show(call: Call<ShowRun>) -> Answer<ShowRun> {
+async fn show(call: Call<ShowRun>) -> HandlerResult<ShowRun> {
     let run = call.services.orchestration.find(&call.path).await?;
     Ok(call.services.orchestration.show(run).await?)
 }
 
-async fn log(call: Call<ShowRunLog>) -> Answer<ShowRunLog> {
+async fn log(call: Call<ShowRunLog>) -> HandlerResult<ShowRunLog> {
     let run = call.services.orchestration.find(&call.path).await?;
     let most = longest_wait(call.query.wait_seconds);
     let following = call
@@ -51,11 +51,11 @@ async fn log(call: Call<ShowRunLog>) -> Answer<ShowRunLog> {
     Ok(RunLogReply { log, end })
 }
 
-async fn stop(call: Call<StopRun>) -> Answer<StopRun> {
+async fn stop(call: Call<StopRun>) -> HandlerResult<StopRun> {
     ask(&call.services, call.by()?, &call.path, RunRequestKind::Stop).await
 }
 
-async fn cancel(call: Call<CancelRun>) -> Answer<CancelRun> {
+async fn cancel(call: Call<CancelRun>) -> HandlerResult<CancelRun> {
     ask(
         &call.services,
         call.by()?,
@@ -65,7 +65,12 @@ async fn cancel(call: Call<CancelRun>) -> Answer<CancelRun> {
     .await
 }
 
-async fn ask(services: &Services, by: &str, id: &str, what: RunRequestKind) -> Result<(), Refusal> {
+async fn ask(
+    services: &Services,
+    by: &str,
+    id: &str,
+    what: RunRequestKind,
+) -> Result<(), ErrorReply> {
     let run = services.orchestration.find(id).await?;
     services.orchestration.ask(run, what, by).await?;
     Ok(())

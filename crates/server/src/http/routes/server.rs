@@ -3,14 +3,14 @@
 use bunraku_wire::api::ServerStatus;
 use bunraku_wire::endpoints::{self, ShowOpenApi, ShowServer};
 
-use crate::http::endpoint::{Answer, Call, Routes};
+use crate::http::endpoint::{Call, HandlerResult, Routes};
 
 /// Adds the handlers of this module.
 pub(crate) fn add_routes(routes: Routes) -> Routes {
     routes.add(ShowServer, show).add(ShowOpenApi, openapi)
 }
 
-async fn show(call: Call<ShowServer>) -> Answer<ShowServer> {
+async fn show(call: Call<ShowServer>) -> HandlerResult<ShowServer> {
     Ok(ServerStatus {
         id: call.services.identity.id,
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -21,6 +21,6 @@ async fn show(call: Call<ShowServer>) -> Answer<ShowServer> {
     })
 }
 
-async fn openapi(_: Call<ShowOpenApi>) -> Answer<ShowOpenApi> {
+async fn openapi(_: Call<ShowOpenApi>) -> HandlerResult<ShowOpenApi> {
     Ok(endpoints::openapi_document())
 }

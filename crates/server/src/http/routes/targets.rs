@@ -4,23 +4,26 @@ use axum::body::Body as HttpBody;
 use axum::response::{IntoResponse, Response};
 use bunraku_model::{CatalogId, NodeName, Role};
 use bunraku_store::{NoMajority, Store, StoreError};
-use bunraku_wire::endpoints::{ShowNodeCatalog, ShowTarget};
+use bunraku_wire::endpoints::{ShowNodeCatalog, ShowNodePlugins, ShowTarget};
 use futures::StreamExt;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 
 use super::Services;
 use crate::http::byte_range;
-use crate::http::endpoint::{Answer, Call, Routes};
+use crate::http::endpoint::{Call, HandlerResult, Routes};
 use crate::http::gzip;
-use crate::http::reply::Refusal;
+use crate::http::reply::ErrorReply;
 use bunraku_control::ServiceError;
 
 /// Adds the handlers of this module.
 pub(crate) fn add_routes(routes: Routes) -> Routes {
-    routes.add(ShowTarget, show).add(ShowNodeCatalog, catalog)
+    routes
+        .add(ShowTarget, show)
+        .add(ShowNodeCatalog, catalog)
+        .add(ShowNodePlugins, plugins)
 }
 
-async fn show(call: Call<ShowTarget>) -> Answer<ShowTarget> {
+async fn show(call: Call<ShowTarget>) -> HandlerResult<ShowTarget> {
     let Some(known) = call.services.board.get(&call.path).await? else {
         return Err(nothing_known(&*call.services.store, &call.path).into());
     };
@@ -35,7 +38,7 @@ async fn show(call: Call<ShowTarget>) -> Answer<ShowTarget> {
     Ok((common, axum::Json(&known.stored.target)).into_response())
 }
 
-async fn catalog(call: Call<ShowNodeCatalog>) -> Answer<ShowNodeCatalog> {
+async fn catalog(call: Call<ShowNodeCatalog>) -> HandlerResult<ShowNodeCatalog> {
     let (node, id) = (&call.path.0, call.path.1);
     if call.caller()?.role == Role::Node && !call.services.board.may_read(node, id).await? {
         return Err(
@@ -57,13 +60,17 @@ async fn catalog(call: Call<ShowNodeCatalog>) -> Answer<ShowNodeCatalog> {
     send_catalog(&call.services, id, &call.method, &call.headers).await
 }
 
+async fn plugins(call: Call<ShowNodePlugins>) -> HandlerResult<ShowNodePlugins> {
+    Ok(call.services.compiles.plugins_of(&call.path).await?)
+}
+
 /// Sends the catalog's text, compressed if the caller accepts that.
 pub(super) async fn send_catalog(
     services: &Services,
     id: CatalogId,
     method: &Method,
     headers: &HeaderMap,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ErrorReply> {
     let tag = format!("\"{id}\"");
     let mut reply = HeaderMap::new();
     reply.insert(
@@ -85,20 +92,21 @@ pub(super) async fn send_catalog(
         HeaderValue::from_static("application/json"),
     );
     let packed = record.size >= gzip::WORTH_IT && gzip::is_accepted(headers);
-    match packed {
-        true => reply.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip")),
-        false => reply.insert(header::CONTENT_LENGTH, HeaderValue::from(record.size)),
+    if packed {
+        reply.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    } else {
+        reply.insert(header::CONTENT_LENGTH, HeaderValue::from(record.size));
     };
     if method == Method::HEAD {
         return Ok((StatusCode::OK, reply).into_response());
     }
     let first = text.next().await.transpose();
-    let first =
-        first.map_err(|error| ServiceError::internal("the catalog cannot be read", error))?;
+    let first = first.map_err(|error| ServiceError::internal("cannot read the catalog", error))?;
     let text = futures::stream::iter(first.map(Ok)).chain(text);
-    let body = match packed {
-        true => HttpBody::from_stream(gzip::pieces(text)),
-        false => HttpBody::from_stream(text),
+    let body = if packed {
+        HttpBody::from_stream(gzip::pieces(text))
+    } else {
+        HttpBody::from_stream(text)
     };
     Ok((StatusCode::OK, reply, body).into_response())
 }
@@ -108,13 +116,13 @@ pub(super) async fn send_catalog(
 /// cause that.
 fn nothing_known(store: &dyn Store, node: &NodeName) -> ServiceError {
     if let Some(lasting) = store.without_majority_for() {
-        let source = format!("no released catalog of `{node}` is known here").into();
+        let source = format!("no released catalog for `{node}` is known here").into();
         let reason = NoMajority { lasting, source };
         return ServiceError::Store(StoreError::Unavailable(Box::new(reason)));
     }
     ServiceError::NotFound {
-        what: format!("a released catalog of `{node}`"),
-        hint: Some("it comes with a release: `bunraku release create`".to_owned()),
+        what: format!("a released catalog for `{node}`"),
+        hint: Some("create a release with `bunraku release create`".to_owned()),
     }
 }
 
@@ -142,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_majority_nobody_is_told_that_there_is_no_target() {
+    fn without_a_majority_no_node_gets_the_answer_that_it_has_no_target() {
         let node = NodeName::new("web-1").expect("a name");
         let store = Arc::new(MemoryStore::new());
         let known = nothing_known(&*store, &node);

@@ -2,7 +2,7 @@
 
 use bunraku_wire::endpoints::{CreateToken, ListTokens, RevokeToken};
 
-use crate::http::endpoint::{Answer, Call, Routes};
+use crate::http::endpoint::{Call, HandlerResult, Routes};
 
 /// Adds the handlers of this module.
 pub(crate) fn add_routes(routes: Routes) -> Routes {
@@ -12,11 +12,11 @@ pub(crate) fn add_routes(routes: Routes) -> Routes {
         .add(RevokeToken, revoke)
 }
 
-async fn list(call: Call<ListTokens>) -> Answer<ListTokens> {
+async fn list(call: Call<ListTokens>) -> HandlerResult<ListTokens> {
     Ok(call.services.certificates.tokens().await?)
 }
 
-async fn create(call: Call<CreateToken>) -> Answer<CreateToken> {
+async fn create(call: Call<CreateToken>) -> HandlerResult<CreateToken> {
     Ok(call
         .services
         .certificates
@@ -24,7 +24,7 @@ async fn create(call: Call<CreateToken>) -> Answer<CreateToken> {
         .await?)
 }
 
-async fn revoke(call: Call<RevokeToken>) -> Answer<RevokeToken> {
+async fn revoke(call: Call<RevokeToken>) -> HandlerResult<RevokeToken> {
     call.services.certificates.revoke_token(&call.path).await?;
     Ok(())
 }

@@ -4,8 +4,8 @@ use bunraku_wire::endpoints::{
     FireTrigger, LimitTrigger, ListTriggerEvents, ListTriggers, RemoveTriggerLimits, ShowTrigger,
 };
 
-use crate::http::endpoint::{Answer, Call, Routes};
-use bunraku_cues::once::Asker;
+use crate::http::endpoint::{Call, HandlerResult, Routes};
+use bunraku_cues::once::OnceCaller;
 
 /// Adds the handlers of this module.
 pub(crate) fn add_routes(routes: Routes) -> Routes {
@@ -18,9 +18,9 @@ pub(crate) fn add_routes(routes: Routes) -> Routes {
         .add(ListTriggerEvents, history)
 }
 
-async fn fire(call: Call<FireTrigger>) -> Answer<FireTrigger> {
+async fn fire(call: Call<FireTrigger>) -> HandlerResult<FireTrigger> {
     let caller = call.caller()?;
-    let asker = Asker {
+    let asker = OnceCaller {
         name: &caller.name,
         role: caller.role,
     };
@@ -28,15 +28,15 @@ async fn fire(call: Call<FireTrigger>) -> Answer<FireTrigger> {
     Ok(fired.await?)
 }
 
-async fn list(call: Call<ListTriggers>) -> Answer<ListTriggers> {
+async fn list(call: Call<ListTriggers>) -> HandlerResult<ListTriggers> {
     Ok(call.services.triggers.list().await?)
 }
 
-async fn show(call: Call<ShowTrigger>) -> Answer<ShowTrigger> {
+async fn show(call: Call<ShowTrigger>) -> HandlerResult<ShowTrigger> {
     Ok(call.services.triggers.show(&call.path).await?)
 }
 
-async fn define(call: Call<LimitTrigger>) -> Answer<LimitTrigger> {
+async fn define(call: Call<LimitTrigger>) -> HandlerResult<LimitTrigger> {
     call.services
         .triggers
         .define(&call.path, &call.body)
@@ -44,12 +44,12 @@ async fn define(call: Call<LimitTrigger>) -> Answer<LimitTrigger> {
     Ok(())
 }
 
-async fn forget(call: Call<RemoveTriggerLimits>) -> Answer<RemoveTriggerLimits> {
+async fn forget(call: Call<RemoveTriggerLimits>) -> HandlerResult<RemoveTriggerLimits> {
     call.services.triggers.forget(&call.path).await?;
     Ok(())
 }
 
-async fn history(call: Call<ListTriggerEvents>) -> Answer<ListTriggerEvents> {
+async fn history(call: Call<ListTriggerEvents>) -> HandlerResult<ListTriggerEvents> {
     let (trigger, most) = (call.query.trigger.as_ref(), call.query.most);
     let events = call
         .services

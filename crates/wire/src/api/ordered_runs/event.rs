@@ -1,4 +1,4 @@
-//! The log of a run: what happened to it.
+//! The log of a run.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -8,7 +8,7 @@ use super::plan::StepIndex;
 
 /// An event in the log.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
-pub struct Entry {
+pub struct RunLogEntry {
     #[schema(value_type = String, format = DateTime)]
     pub at: Timestamp,
     #[serde(flatten)]
@@ -18,8 +18,8 @@ pub struct Entry {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
-    /// Its turn has come and the nodes were looked at.
-    Begun { unfit: Vec<Unfit> },
+    /// The run has begun, and its nodes were checked.
+    Begun { unfit: Vec<UnavailableNode> },
     /// It could not begin in time.
     Expired { reason: String },
     /// The node's report begins.
@@ -35,38 +35,38 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         message: Option<String>,
     },
-    /// The request never got to the node's queue.
+    /// The request did not reach the node's queue.
     Refused { step: StepIndex, reason: String },
     /// The node was disabled before it started.
     Disabled { step: StepIndex, reason: String },
-    /// The node's connection is gone.
+    /// The node disconnected.
     Away { step: StepIndex },
-    /// It is back.
+    /// The node reconnected.
     Back { step: StepIndex },
-    /// Deadlines are looked at.
+    /// Deadlines are checked.
     TimePassed,
-    /// Nothing new starts; what runs, ends.
+    /// Nothing new starts. Running nodes finish.
     StopRequested { by: String },
-    /// What runs is ended.
+    /// Running nodes are cancelled.
     CancelRequested { by: String },
 }
 
-/// A node that cannot run now.
+/// A node that cannot run now, with the reason.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
-pub struct Unfit {
+pub struct UnavailableNode {
     pub step: StepIndex,
-    pub reason: UnfitReason,
+    pub reason: UnavailableReason,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub enum UnfitReason {
+pub enum UnavailableReason {
     Disabled { reason: String },
     Lost { reason: String },
     Unknown,
 }
 
-/// How the report says it ended.
+/// The ending according to the report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Ending {

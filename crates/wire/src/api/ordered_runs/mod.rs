@@ -1,7 +1,6 @@
-//! Ordered runs over many nodes: plans, options, records and logs.
+//! Ordered runs over several nodes: plans, options, records and logs.
 //!
-//! Plans are made, and runs are executed, in the `plan` crate. These values
-//! only describe them.
+//! The `plan` crate creates plans and executes runs. These types only describe them.
 
 mod event;
 mod options;
@@ -9,11 +8,13 @@ mod outcome;
 mod plan;
 mod record;
 
-pub use event::{Ending, Entry, Event, Unfit, UnfitReason};
-pub use options::{OnFailure, RunOptions, Share};
-pub use outcome::{RunOutcome, Tally};
-pub use plan::{Plan, PlanId, PlannedComponent, Reason, Step, StepIndex, Wait};
+pub use event::{Ending, Event, RunLogEntry, UnavailableNode, UnavailableReason};
+pub use options::{NodeLimit, OnFailure, RunOptions};
+pub use outcome::{RunOutcome, StepCounts};
+pub use plan::{
+    DependencyReason, PlanId, PlanStep, PlannedComponent, RunPlan, StepDependency, StepIndex,
+};
 pub use record::{
-    Due, HookTrigger, NewRun, RunDetail, RunEnd, RunHooks, RunLog, RunLogReply, RunRecord,
-    RunSummary, Subject,
+    HookTrigger, NewRun, OrderedRunSubject, RunDetail, RunEnd, RunHooks, RunLog, RunLogReply,
+    RunRecord, RunStart, RunSummary,
 };

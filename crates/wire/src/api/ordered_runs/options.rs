@@ -1,25 +1,25 @@
-//! How to carry out a plan.
+//! The options of a run.
 
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// A number of nodes, or a part of all.
+/// A number or a percentage of nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Share {
+pub enum NodeLimit {
     Count(u32),
     Percent(u8),
 }
 
-/// Text that says no share.
+/// The error for text that is neither a number nor a percentage.
 #[derive(Debug, thiserror::Error)]
-#[error("`{0}` is neither a number nor a percentage like `20%`")]
+#[error("`{0}` is neither a number nor a percentage such as `20%`")]
 pub struct ShareError(String);
 
-impl Share {
-    /// At least this many of so many.
+impl NodeLimit {
+    /// Returns this share of `all`, rounded up.
     pub fn at_least(self, all: usize) -> usize {
         match self {
             Self::Count(count) => count as usize,
@@ -27,7 +27,7 @@ impl Share {
         }
     }
 
-    /// At most this many of so many.
+    /// Returns this share of `all`, rounded down.
     pub fn at_most(self, all: usize) -> usize {
         match self {
             Self::Count(count) => count as usize,
@@ -36,7 +36,7 @@ impl Share {
     }
 }
 
-impl FromStr for Share {
+impl FromStr for NodeLimit {
     type Err = ShareError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -51,7 +51,7 @@ impl FromStr for Share {
     }
 }
 
-impl std::fmt::Display for Share {
+impl std::fmt::Display for NodeLimit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Count(count) => write!(f, "{count}"),
@@ -60,7 +60,7 @@ impl std::fmt::Display for Share {
     }
 }
 
-/// What a failed node means for those that do not wait for it.
+/// The effect of a failed node on nodes that do not depend on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnFailure {
@@ -73,35 +73,36 @@ pub enum OnFailure {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RunOptions {
-    /// Only say what would change.
+    /// `true` to report what would change without changing it.
     #[serde(default)]
     pub noop: bool,
-    /// At most so many at a time.
+    /// The maximum number of nodes that run at a time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub batch: Option<Share>,
-    /// So many first; the others when all of these succeeded.
+    pub batch: Option<NodeLimit>,
+    /// The number of canary nodes. The others start when all canaries have succeeded.
     #[serde(default)]
     pub canary: u32,
-    /// More failures than this, and nothing new starts.
+    /// The maximum number of failures. With more, nothing new starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_failures: Option<Share>,
+    pub max_failures: Option<NodeLimit>,
     #[serde(default)]
     pub on_failure: OnFailure,
-    /// A group starts when the one before it is over.
+    /// `true` if a group starts only after the previous group has ended.
     #[serde(default)]
     pub by_group: bool,
-    /// For the work of one node.
+    /// The time limit for the run of one node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_timeout_seconds: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total_timeout_seconds: Option<u64>,
-    /// From asking a node to its start: it may have other runs to end first.
+    /// The time limit from the request to the start on a node, which may have other runs to finish
+    /// first.
     #[serde(default = "start_timeout")]
     pub start_timeout_seconds: u64,
-    /// A node that is away for longer is lost.
+    /// The time after which a disconnected node counts as lost.
     #[serde(default = "lost_after")]
     pub lost_after_seconds: u64,
-    /// How long a cancelled node may take to confirm.
+    /// The time limit for a cancelled node to confirm.
     #[serde(default = "cancel_grace")]
     pub cancel_grace_seconds: u64,
 }
@@ -137,7 +138,7 @@ impl Default for RunOptions {
 }
 
 impl RunOptions {
-    /// How many may fail before the run stops.
+    /// Returns how many nodes may fail before the run stops.
     pub fn tolerated(&self, steps: usize) -> usize {
         match (self.max_failures, self.on_failure) {
             (Some(most), _) => most.at_most(steps),
@@ -146,7 +147,7 @@ impl RunOptions {
         }
     }
 
-    /// How many may run at a time.
+    /// Returns how many nodes may run at a time.
     pub fn at_once(&self, steps: usize) -> usize {
         self.batch
             .map_or(usize::MAX, |batch| batch.at_least(steps).max(1))

@@ -1,4 +1,4 @@
-//! How a run ended.
+//! The outcome of a run.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -8,15 +8,15 @@ use utoipa::ToSchema;
 pub enum RunOutcome {
     Succeeded,
     Failed,
-    /// A person stopped it, and nothing failed.
+    /// An operator stopped it, and nothing failed.
     Cancelled,
-    /// Its time passed before it could begin.
+    /// It could not begin in time.
     Expired,
 }
 
-/// How many steps are in which state.
+/// The number of steps by state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
-pub struct Tally {
+pub struct StepCounts {
     pub waiting: usize,
     pub starting: usize,
     pub running: usize,
@@ -30,7 +30,7 @@ pub struct Tally {
     pub skipped: usize,
 }
 
-impl Tally {
+impl StepCounts {
     pub fn all(&self) -> usize {
         self.waiting + self.starting + self.running + self.over()
     }

@@ -1,4 +1,4 @@
-//! A plan: which node runs what, and what each waits for.
+//! Plans: what each node runs, and what it waits for.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,7 @@ use bunraku_model::{ContentId, NodeName, content_id_of_json};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// The hash of everything that a plan was made from. Equal ids mean that
-/// nothing changed.
+/// The hash of everything in a plan. Equal ids mean equal plans.
 #[derive(
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize, ToSchema,
 )]
@@ -21,7 +20,7 @@ impl std::fmt::Display for PlanId {
     }
 }
 
-/// A step by its place in [`Plan::steps`].
+/// The index of a step in [`RunPlan::steps`].
 #[derive(
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize, ToSchema,
 )]
@@ -34,35 +33,34 @@ impl StepIndex {
     }
 }
 
-/// What a run would do. Steps are in an order in which they could be done one
-/// after the other.
+/// The steps of a run, in an order in which they could run one after the other.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
-pub struct Plan {
+pub struct RunPlan {
     pub id: PlanId,
     pub environment: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code_id: Option<String>,
     pub applications: Vec<String>,
-    /// Nodes that could run at the same time, in run order.
+    /// Groups of nodes that can run at the same time, in run order.
     #[schema(value_type = Vec<Vec<String>>)]
     pub groups: Vec<Vec<NodeName>>,
-    pub steps: Vec<Step>,
+    pub steps: Vec<PlanStep>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
 
-/// One node's part. A node has one step, unless the plan is split into passes.
+/// One node's step. A node has one step, unless the plan has several passes.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
-pub struct Step {
+pub struct PlanStep {
     #[schema(value_type = String)]
     pub node: NodeName,
-    /// From 1; nodes that run once have pass 1.
+    /// The pass, from 1. Nodes that run once have pass 1.
     pub pass: u32,
-    /// The group, from 1: the longest chain of waits before it, and itself.
+    /// The group, from 1: the length of the longest chain of dependencies that ends with this step.
     pub group: u32,
     pub components: Vec<PlannedComponent>,
-    pub waits_for: Vec<Wait>,
-    /// Only these tags are run; empty means everything.
+    pub waits_for: Vec<StepDependency>,
+    /// Only resources with these tags are applied. If empty, all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
 }
@@ -77,46 +75,46 @@ pub struct PlannedComponent {
     pub consumes: Vec<String>,
 }
 
-/// Another step that has to be done first, and why.
+/// A step that must finish first, and why.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
-pub struct Wait {
+pub struct StepDependency {
     #[schema(value_type = String)]
     pub node: NodeName,
     pub step: StepIndex,
-    pub reasons: Vec<Reason>,
+    pub reasons: Vec<DependencyReason>,
 }
 
-/// `component` needs `needs`, which comes `from` a component of the other step.
+/// `component` requires `needs`, which the component `from` in the other step produces.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, ToSchema)]
-pub struct Reason {
+pub struct DependencyReason {
     pub component: String,
-    /// A capability; nothing where order alone was asked for.
+    /// The capability. Absent if only the order was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub needs: Option<String>,
     pub from: String,
-    /// What lies between, where a filter left it out.
+    /// Components in between that a filter left out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub through: Vec<String>,
 }
 
-impl std::fmt::Display for Reason {
+impl std::fmt::Display for DependencyReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self {
             component, from, ..
         } = self;
         match &self.needs {
-            Some(needs) => write!(f, "{component} needs {needs} of {from}")?,
+            Some(needs) => write!(f, "{component} needs {needs} from {from}")?,
             None => write!(f, "{component} comes after {from}")?,
         }
         match self.through.as_slice() {
             [] => Ok(()),
-            through => write!(f, " (through {}, left out)", through.join(", ")),
+            through => write!(f, " (through {}, not included)", through.join(", ")),
         }
     }
 }
 
-impl Plan {
-    /// Every node, with its steps in order.
+impl RunPlan {
+    /// Returns every node with its steps in order.
     pub fn nodes(&self) -> BTreeMap<&NodeName, Vec<StepIndex>> {
         let mut nodes: BTreeMap<&NodeName, Vec<StepIndex>> = BTreeMap::new();
         for (index, step) in (0..).zip(&self.steps) {
@@ -125,17 +123,16 @@ impl Plan {
         nodes
     }
 
-    pub fn step(&self, index: StepIndex) -> Option<&Step> {
+    pub fn step(&self, index: StepIndex) -> Option<&PlanStep> {
         self.steps.get(index.at())
     }
 
-    /// Does any node run more than once?
+    /// Returns `true` if any node runs more than once.
     pub fn has_passes(&self) -> bool {
         self.steps.iter().any(|step| step.pass > 1)
     }
 
-    /// Why these steps cannot be carried out, if a plan that came from outside
-    /// is not what this crate makes.
+    /// Returns why these steps cannot be executed, if a plan from outside is not valid.
     pub fn unsound(&self) -> Option<&'static str> {
         let mut open = vec![0usize; self.groups.len()];
         for (at, step) in self.steps.iter().enumerate() {
@@ -144,7 +141,7 @@ impl Plan {
             }
             open[step.group as usize - 1] += 1;
             if step.waits_for.iter().any(|wait| wait.step.at() >= at) {
-                return Some("a step waits for one that does not come before it");
+                return Some("a step waits for one that is not earlier in the plan");
             }
         }
         let as_told = open
@@ -153,13 +150,13 @@ impl Plan {
             .all(|(open, group)| *open == group.len());
         match (self.steps.is_empty(), as_told, self.identity() == self.id) {
             (true, _, _) => Some("it has no steps"),
-            (_, false, _) => Some("its groups are not those of its steps"),
-            (_, _, false) => Some("its id is not that of its content"),
+            (_, false, _) => Some("its groups do not match its steps"),
+            (_, _, false) => Some("its id does not match its content"),
             _ => None,
         }
     }
 
-    /// The hash over everything but warnings.
+    /// Returns the hash of everything except warnings.
     pub fn identity(&self) -> PlanId {
         let body = serde_json::json!({
             "environment": self.environment,

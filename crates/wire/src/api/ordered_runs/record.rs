@@ -1,19 +1,19 @@
-//! A run as it is asked for, kept and told.
+//! Runs: requests, records and replies.
 
 use bunraku_model::{EnvironmentName, NodeName, ReleaseNumber, RunId, TriggerName};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::event::Entry;
+use super::event::RunLogEntry;
 use super::options::RunOptions;
-use super::outcome::{RunOutcome, Tally};
-use super::plan::{Plan, PlanId, StepIndex};
+use super::outcome::{RunOutcome, StepCounts};
+use super::plan::{PlanId, RunPlan, StepIndex};
 
-/// What each node carries out.
+/// What each node applies.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "carry_out", rename_all = "snake_case")]
-pub enum Subject {
+pub enum OrderedRunSubject {
     /// The node's released catalog.
     #[default]
     Released,
@@ -22,43 +22,42 @@ pub enum Subject {
         #[schema(value_type = u64)]
         release: ReleaseNumber,
     },
-    /// What the node's own settings name: a command, or the Puppet agent.
+    /// The node's configured run method: a command or the Puppet agent.
     Configured {
-        /// Puppet's environment for this run; the node's settings name it otherwise.
+        /// Puppet's environment for this run. By default, the node's settings name it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         #[schema(value_type = Option<String>)]
         environment: Option<EnvironmentName>,
     },
 }
 
-/// When a run may begin. Until its time has come it holds nobody up; then it
-/// gets its place behind the runs that were due before it.
+/// The time when a run may begin. Before that, it delays no other run. Then it queues behind the
+/// runs that were due earlier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Due {
+pub struct RunStart {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub not_before: Option<Timestamp>,
-    /// A run that has not begun by then expires: no server was up, or other
-    /// runs had its nodes.
+    /// The latest start. A run that has not begun by then expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub start_before: Option<Timestamp>,
 }
 
-impl Due {
+impl RunStart {
     fn is_now(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// Triggers that a run fires when it is over, whoever watches.
+/// Triggers that are fired when a run ends.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RunHooks {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_success: Option<HookTrigger>,
-    /// When it ended in any other way.
+    /// Fired if the run did not succeed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_failure: Option<HookTrigger>,
 }
@@ -68,7 +67,7 @@ impl RunHooks {
         *self == Self::default()
     }
 
-    /// The trigger of a run that ended like this.
+    /// Returns the trigger for this outcome.
     pub fn of(&self, outcome: RunOutcome) -> Option<&HookTrigger> {
         match outcome {
             RunOutcome::Succeeded => self.on_success.as_ref(),
@@ -77,7 +76,7 @@ impl RunHooks {
     }
 }
 
-/// A trigger, and the nodes that it starts runs on.
+/// A trigger and its hosts.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HookTrigger {
@@ -90,33 +89,32 @@ pub struct HookTrigger {
     pub query: Option<String>,
 }
 
-/// A run that somebody asks for.
+/// A request for a run.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewRun {
-    pub plan: Plan,
+    pub plan: RunPlan,
     #[serde(default)]
     pub options: RunOptions,
     #[serde(default)]
-    pub subject: Subject,
-    #[serde(default, skip_serializing_if = "Due::is_now")]
-    pub due: Due,
+    pub subject: OrderedRunSubject,
+    #[serde(default, skip_serializing_if = "RunStart::is_now")]
+    pub due: RunStart,
     #[serde(default, skip_serializing_if = "RunHooks::are_none")]
     pub hooks: RunHooks,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Where the plan came from, for those who plan it again. Opaque to servers.
+    /// The source of the plan, for planning it again. Opaque to servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub site: Option<serde_json::Value>,
-    /// The run whose failed and skipped steps this one does. What succeeded
-    /// there is not done again.
+    /// The run that this one resumes. Steps that succeeded there are not repeated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub resumes: Option<RunId>,
 }
 
-/// A run as it is kept, without its plan and log.
+/// A stored run, without its plan and log.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct RunRecord {
     #[schema(value_type = String)]
@@ -126,9 +124,9 @@ pub struct RunRecord {
     pub steps: usize,
     pub nodes: usize,
     pub options: RunOptions,
-    pub subject: Subject,
-    #[serde(default, skip_serializing_if = "Due::is_now")]
-    pub due: Due,
+    pub subject: OrderedRunSubject,
+    #[serde(default, skip_serializing_if = "RunStart::is_now")]
+    pub due: RunStart,
     #[serde(default, skip_serializing_if = "RunHooks::are_none")]
     pub hooks: RunHooks,
     pub by: String,
@@ -147,7 +145,7 @@ pub struct RunRecord {
     pub done: Vec<StepIndex>,
 }
 
-/// How a run went.
+/// The end of a run.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct RunEnd {
     pub outcome: RunOutcome,
@@ -156,10 +154,10 @@ pub struct RunEnd {
     pub begun: Option<Timestamp>,
     #[schema(value_type = String, format = DateTime)]
     pub ended: Timestamp,
-    pub tally: Tally,
+    pub tally: StepCounts,
 }
 
-/// One line of the list of runs.
+/// A run in the list.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct RunSummary {
     #[serde(flatten)]
@@ -168,11 +166,11 @@ pub struct RunSummary {
     pub end: Option<RunEnd>,
 }
 
-/// Everything about a run. Whoever has it can compute where the run stands.
+/// All details of a run. The state of the run can be computed from it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct RunDetail {
     pub record: RunRecord,
-    pub plan: Plan,
+    pub plan: RunPlan,
     #[serde(flatten)]
     pub log: RunLog,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -182,8 +180,8 @@ pub struct RunDetail {
 /// A part of a run's log.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct RunLog {
-    pub entries: Vec<Entry>,
-    /// Pass it to go on after these.
+    pub entries: Vec<RunLogEntry>,
+    /// The cursor for the next part.
     pub next: u64,
 }
 

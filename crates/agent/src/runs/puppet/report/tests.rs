@@ -57,7 +57,7 @@ fn check(text: &str, expected: Expect) {
 }
 
 #[test]
-fn what_changed_failed_and_was_skipped_is_told_with_reasons_and_without_secrets() {
+fn changed_failed_and_skipped_resources_are_reported_with_reasons_and_without_secrets() {
     check(
         FAILED,
         expect![[r#"
@@ -119,7 +119,7 @@ fn a_noop_report_says_what_would_change() {
 }
 
 #[test]
-fn a_corrective_change_is_told_as_one() {
+fn a_corrective_change_is_reported_as_corrective() {
     check(
         CORRECTIVE,
         expect![[r#"
@@ -130,7 +130,7 @@ fn a_corrective_change_is_told_as_one() {
 }
 
 #[test]
-fn a_run_that_never_came_to_its_resources_tells_the_first_error() {
+fn a_run_that_never_reached_its_resources_reports_the_first_error() {
     let text = "--- !ruby/object:Puppet::Transaction::Report\ntransaction_uuid: x\nstatus: failed\ntransaction_completed: false\nlogs:\n- {level: err, message: noise, source: Facter}\n- {level: warning, message: hm, source: Puppet}\n- {level: err, message: 'Could not retrieve catalog from remote server: no', source: Puppet}\n- {level: err, message: Could not retrieve catalog; skipping run, source: Puppet}\nresource_statuses: {}\ncorrective_change: false\n";
     assert_eq!(
         parse(text).failure().as_deref(),
@@ -139,7 +139,7 @@ fn a_run_that_never_came_to_its_resources_tells_the_first_error() {
     let silent = "transaction_uuid: x\nstatus: failed\nlogs:\nresource_statuses:\ncorrective_change: false\n";
     assert_eq!(
         parse(silent).failure().as_deref(),
-        Some("Puppet says that the run failed, and not why")
+        Some("Puppet reported a failed run without a reason")
     );
 }
 
@@ -190,7 +190,7 @@ corrective_change: false
 }
 
 #[test]
-fn what_is_no_report_or_too_much_of_one_is_refused() {
+fn an_invalid_or_oversized_report_is_refused() {
     let bomb = "a: &a [x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d]\nf: &f [*e,*e,*e,*e,*e,*e,*e,*e]\ng: &g [*f,*f,*f,*f,*f,*f,*f,*f]\ntransaction_uuid: *g\n";
     let deep = format!(
         "transaction_uuid: x\nlogs: {}{}\n",

@@ -13,6 +13,7 @@ use serde_json::json;
 
 use super::*;
 use crate::catalogs::CatalogOptions;
+use crate::plugins::{PluginOptions, Plugins};
 
 const NAME: &str = "dev1.example.com";
 const ADDRESS: &str = "puppet:///modules/shop/motd";
@@ -119,7 +120,9 @@ impl RealNode {
     async fn run(&self, form: PuppetForm, resources: serde_json::Value, mode: RunMode) -> Outcome {
         let options = self.options(form);
         let catalogs = self.catalogs(resources, mode);
-        let method = PuppetMethod::new(options, catalogs);
+        let plugins = PluginOptions::default();
+        let plugins = Plugins::open(&self.path("data"), catalogs.clone(), plugins);
+        let method = PuppetMethod::new(options, catalogs, plugins.expect("plugins"));
         let stop = CancellationToken::new();
         carry_out_with(&method, self.directory.path(), RunMode::Enforce, stop).await
     }

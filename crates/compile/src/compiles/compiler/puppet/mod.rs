@@ -1,14 +1,17 @@
 //! Puppet code, compiled by the Puppet that is installed on the server.
 //!
 //! A Ruby program in this binary loads Puppet into a warm worker, confined to
-//! the commit it compiles ([`sandbox.rb`](sandbox)). One compiler serves one
+//! the commit it compiles (`sandbox.rb`). One compiler serves one
 //! environment at one commit, with its own directories.
 //!
 //! Absent on purpose: Puppet's semantics. Catalogs are Puppet's own; the server
 //! makes them static and gives them ids, as for every compiler.
 
 mod classifier;
+mod config_version;
+mod legacy_facts;
 mod modulepath;
+mod plugins;
 mod settings;
 
 use std::collections::BTreeMap;
@@ -17,33 +20,43 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bunraku_model::Catalog;
-use bunraku_wire::api::CompileProblem;
+use bunraku_wire::api::{CompileNote, CompileProblem};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
-use tokio::sync::Semaphore;
+use tokio::sync::OnceCell;
 
 use super::worker_pool::{WorkerLimits, WorkerPool};
 use super::{Compilation, CompileRequest, Compiler};
 use crate::compile_failure::CompileFailure;
+use crate::compiles::slots::EnvironmentSlots;
 
 pub(crate) use modulepath::module_directories;
+pub(crate) use plugins::ModulePlugins;
 pub use settings::PuppetOptions;
 pub(crate) use settings::{HttpSources, PuppetSettings};
 
 /// The parts of the worker, in the order of their dependencies.
-const WORKER: [&str; 4] = [
+const WORKER: [&str; 5] = [
     include_str!("sandbox.rb"),
     include_str!("server_view.rb"),
+    include_str!("other_nodes.rb"),
     include_str!("worker.rb"),
     include_str!("start.rb"),
 ];
 
 /// The parts of the program that runs plain Puppet for one request.
-const PLAIN: [&str; 3] = [
+const PLAIN: [&str; 4] = [
     include_str!("sandbox.rb"),
     include_str!("server_view.rb"),
+    include_str!("other_nodes.rb"),
     include_str!("plain.rb"),
+];
+
+/// The parts of the program that runs `config_version`.
+const VERSION: [&str; 2] = [
+    include_str!("sandbox.rb"),
+    include_str!("version_program.rb"),
 ];
 
 /// The Ruby of the Puppet and OpenVox packages, then the system's Ruby.
@@ -73,17 +86,17 @@ const SYSTEM_PATHS: [&str; 14] = [
 
 /// One request line to the worker.
 #[derive(Serialize)]
-struct Question<'a> {
+struct WorkerRequest<'a> {
     id: u64,
     node: &'a str,
     code_id: &'a str,
     facts: &'a Map<String, Value>,
-    trusted: Trusted<'a>,
+    trusted: TrustedFacts<'a>,
     classification: Value,
 }
 
 #[derive(Serialize)]
-struct Trusted<'a> {
+struct TrustedFacts<'a> {
     authenticated: &'static str,
     certname: &'a str,
     extensions: &'a BTreeMap<String, String>,
@@ -95,8 +108,10 @@ pub(crate) struct PuppetCompiler {
     /// The classifier's command; empty if the classifier is not used.
     classifier: Vec<String>,
     inputs: Inputs,
+    /// The result of `config_version`, if the environment has one.
+    version: OnceCell<Option<Result<String, String>>>,
     /// Holds the worker and Puppet's directories.
-    _directory: TempDir,
+    directory: TempDir,
 }
 
 /// The inputs of a Puppet process.
@@ -138,8 +153,27 @@ impl PuppetCompiler {
             pool,
             classifier,
             inputs,
-            _directory: directory,
+            version: OnceCell::new(),
+            directory,
         })
+    }
+
+    /// Runs `config_version` for the first catalog.
+    async fn version(&self) -> Option<Result<String, String>> {
+        let run = || async {
+            let (inputs, root) = (&self.inputs, self.directory.path());
+            let environments = root.join("environments");
+            let tree = &inputs.tree;
+            let command = config_version::command(tree, &environments, &inputs.environment)?;
+            let program = root.join("version.rb");
+            if let Err(error) = std::fs::write(&program, VERSION.join("\n")) {
+                return Some(Err(error.to_string()));
+            }
+            let config = root.join("config.json");
+            let ruby = &inputs.ruby;
+            Some(config_version::run(ruby, &program, &config, tree, &command).await)
+        };
+        self.version.get_or_init(run).await.clone()
     }
 
     /// Sends a request to one of the pool's processes.
@@ -147,18 +181,18 @@ impl PuppetCompiler {
         &self,
         pool: &WorkerPool,
         request: &CompileRequest,
-        slots: &Semaphore,
+        slots: &EnvironmentSlots<'_>,
     ) -> Result<Compilation, CompileFailure> {
         let node = request.node.as_str();
         let classification = classifier::classify(&self.classifier, node).await?;
         let facts = with_local_facts(request);
         let question = |id| {
-            let question = Question {
+            let question = WorkerRequest {
                 id,
                 node,
                 code_id: &request.code_id.0,
                 facts: &facts,
-                trusted: Trusted {
+                trusted: TrustedFacts {
                     authenticated: "remote",
                     certname: node,
                     extensions: &request.extensions,
@@ -167,7 +201,8 @@ impl PuppetCompiler {
             };
             serde_json::to_string(&question).expect("a question is plain data")
         };
-        pool.compile(slots, question).await
+        pool.compile(slots, request.questions.as_ref(), question)
+            .await
     }
 }
 
@@ -180,7 +215,7 @@ impl Inputs {
     ) -> Result<(WorkerPool, TempDir), CompileFailure> {
         let directory = TempDir::with_prefix("bunraku-puppet-");
         let directory = directory.map_err(CompileFailure::temporary)?;
-        let places = Places {
+        let places = WorkerPaths {
             tree: &self.tree,
             root: directory.path(),
             environment: &self.environment,
@@ -227,13 +262,13 @@ fn find_ruby(options: &PuppetOptions) -> Result<PathBuf, CompileFailure> {
 }
 
 /// The paths that one compiler's workers use.
-struct Places<'a> {
+struct WorkerPaths<'a> {
     tree: &'a Path,
     root: &'a Path,
     environment: &'a str,
 }
 
-impl Places<'_> {
+impl WorkerPaths<'_> {
     fn environment_link(&self) -> PathBuf {
         self.root.join("environments").join(self.environment)
     }
@@ -290,15 +325,27 @@ impl Compiler for PuppetCompiler {
     async fn compile(
         &self,
         request: &CompileRequest,
-        slots: &Semaphore,
+        slots: &EnvironmentSlots<'_>,
     ) -> Result<Compilation, CompileFailure> {
-        self.ask(&self.pool, request, slots).await
+        let mut done = self.ask(&self.pool, request, slots).await?;
+        match self.version().await {
+            None => {}
+            Some(Ok(version)) => done.version = Some(version),
+            Some(Err(reason)) => done.notes.push(CompileNote {
+                level: "warning".to_owned(),
+                message: format!("config_version has no result: {reason}"),
+                file: Some("environment.conf".to_owned()),
+                column: None,
+                line: None,
+            }),
+        }
+        Ok(done)
     }
 
     async fn compile_plainly(
         &self,
         request: &CompileRequest,
-        slots: &Semaphore,
+        slots: &EnvironmentSlots<'_>,
     ) -> Option<Result<Catalog, CompileFailure>> {
         let (pool, _directory) = match self.inputs.pool(&PLAIN, 1) {
             Ok(made) => made,
@@ -314,5 +361,6 @@ fn with_local_facts(request: &CompileRequest) -> Map<String, Value> {
     let mut facts = request.facts.as_map().clone();
     facts.entry("clientcert").or_insert(json!(request.node));
     facts.entry("clientnoop").or_insert(json!(false));
+    legacy_facts::add(&mut facts);
     facts
 }

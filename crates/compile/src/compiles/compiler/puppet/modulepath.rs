@@ -29,7 +29,7 @@ pub(crate) fn module_directories(tree: &Path, base: &[PathBuf]) -> Vec<PathBuf> 
 }
 
 /// Returns a setting of `environment.conf`, which has no sections.
-fn setting<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+pub(super) fn setting<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| {
         let (key, value) = line.split_once('=')?;
         (key.trim() == name).then(|| value.trim())

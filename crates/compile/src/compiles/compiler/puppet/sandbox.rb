@@ -5,7 +5,8 @@
 # other processes, and a limit on memory. Everything is inherited by threads
 # and cannot be undone, so it must come before anything starts a thread.
 #
-# Absent on purpose: limits on time. The server ends a process that is late.
+# Absent on purpose: limits on time. The server ends a process that is late, and
+# `end_with_parent` one whose server is gone.
 module Sandbox
   class Unavailable < StandardError; end
 
@@ -41,21 +42,36 @@ module Sandbox
   LANDLOCK_ADD = 445
   LANDLOCK_RESTRICT = 446
 
+  EXECUTE = 1 << 0
+  WRITE_FILE = 1 << 1
   READ_FILE = 1 << 2
   READ_DIRECTORY = 1 << 3
   O_PATH = 0o10000000
 
   module_function
 
-  def enter(read:, memory:)
+  # With `programs`, code may also run the programs that it can read.
+  def enter(read:, memory:, programs: false)
     numbers = NUMBERS[RbConfig::CONFIG['host_cpu']]
     raise Unavailable, "no sandbox for the processor #{RbConfig::CONFIG['host_cpu']}" unless numbers
 
     limit(memory)
     drop_capabilities(numbers)
     call(numbers[:prctl], 38, 1, 0, 0, 0)
-    confine_files(read)
-    confine_calls(numbers)
+    confine_files(read, programs: programs)
+    confine_calls(numbers, programs: programs)
+  end
+
+  # Ends this process when the server that started it is gone. A compile that
+  # never ends would otherwise go on for ever after `kill -9` of the server.
+  def end_with_parent
+    parent = Process.ppid
+    Thread.new do
+      loop do
+        sleep 1
+        exit!(1) unless Process.ppid == parent
+      end
+    end
   end
 
   def limit(memory)
@@ -70,7 +86,7 @@ module Sandbox
     call(numbers[:capset], [0x20080522, 0].pack('LL'), [kept, kept, 0, 0, 0, 0].pack('L6'))
   end
 
-  def confine_files(paths)
+  def confine_files(paths, programs: false)
     version = syscall_or_nil(LANDLOCK_CREATE, 0, 0, 1)
     raise Unavailable, 'the kernel has no Landlock (Linux 5.13 or newer, enabled with lsm=landlock)' unless version
 
@@ -81,14 +97,17 @@ module Sandbox
     attributes = [files, version >= 4 ? 3 : 0, version >= 6 ? 3 : 0].pack('QQQ')
     size = version >= 6 ? 24 : (version >= 4 ? 16 : 8)
     rules = call(LANDLOCK_CREATE, attributes, size, 0)
-    paths.each { |path| allow(rules, path) }
+    paths.each { |path| allow(rules, path, programs ? EXECUTE : 0) }
+    # Shell scripts write to it.
+    allow(rules, '/dev/null', WRITE_FILE) if programs
     call(LANDLOCK_RESTRICT, rules, 0)
     IO.for_fd(rules).close
   end
 
-  def allow(rules, path)
+  def allow(rules, path, more)
     descriptor = IO.sysopen(path, O_PATH)
     access = File.directory?(path) ? READ_FILE | READ_DIRECTORY : READ_FILE
+    access |= more
     call(LANDLOCK_ADD, rules, 1, [access, descriptor].pack('Ql'), 0)
     IO.for_fd(descriptor, autoclose: true).close
   rescue Errno::ENOENT
@@ -96,8 +115,8 @@ module Sandbox
   end
 
   # A classic BPF program over the number and first arguments of each call.
-  def confine_calls(numbers)
-    program = filter(numbers)
+  def confine_calls(numbers, programs: false)
+    program = filter(numbers, programs)
     packed = program.map { |code, yes, no, value| [code, yes, no, value].pack('SCCL') }.join
     call(numbers[:seccomp], 1, 0, [program.size, packed].pack('Sx6p'))
   end
@@ -112,13 +131,16 @@ module Sandbox
   MISSING = 0x00050000 | Errno::ENOSYS::Errno
   CLONE_THREAD = 0x10000
 
-  def filter(numbers)
+  def filter(numbers, may_start)
     pid = Process.pid
     answer = ->(value) { [RETURN, 0, 0, value] }
     program = [[LOAD, 0, 0, 4], [EQUAL, 1, 0, numbers[:arch]], answer[REFUSE],
                [LOAD, 0, 0, 0], [AT_LEAST, 0, 1, 0x40000000], answer[REFUSE]]
-    # Threads, and no other processes.
-    program += [[EQUAL, 0, 4, numbers[:clone]], [LOAD, 0, 0, 16], [ANY_BIT, 0, 1, CLONE_THREAD], answer[ALLOW], answer[REFUSE]]
+    unless may_start
+      # Threads, and no other processes.
+      program += [[EQUAL, 0, 4, numbers[:clone]], [LOAD, 0, 0, 16], [ANY_BIT, 0, 1, CLONE_THREAD], answer[ALLOW], answer[REFUSE]]
+    end
+    # Its flags cannot be examined. Without it, programs use clone.
     program += [[EQUAL, 0, 1, CLONE3], answer[MISSING]]
     # Signals to this process only.
     [numbers[:kill], numbers[:tgkill]].each do |number|
@@ -126,7 +148,7 @@ module Sandbox
     end
     # Limits may be read.
     program += [[EQUAL, 0, 4, numbers[:prlimit64]], [LOAD, 0, 0, 32], [EQUAL, 0, 1, 0], answer[ALLOW], answer[REFUSE]]
-    programs = numbers.values_at(:execve, :execveat, :fork, :vfork).compact
+    programs = may_start ? [] : numbers.values_at(:execve, :execveat, :fork, :vfork).compact
     (programs + numbers[:refused].values + SHARED.values).each do |number|
       program += [[EQUAL, 0, 1, number], answer[REFUSE]]
     end

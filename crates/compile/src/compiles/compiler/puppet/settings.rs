@@ -114,6 +114,7 @@ impl PuppetSettings {
             "http_sources",
             "enc",
             "settings",
+            "repositories",
         ])?;
         let usual = Self::default();
         let workers = members.number("workers", 1..=64)?;
@@ -154,7 +155,10 @@ fn puppet_settings(members: &Members<'_>) -> Result<BTreeMap<String, Value>, Com
         let value = node.to_json();
         match value {
             Value::Bool(_) | Value::String(_) => Ok((key.key_text(), value)),
-            _ => Err(at(node, "a setting must be text or a boolean".to_owned())),
+            _ => Err(at(
+                node,
+                "a setting must be a string or a boolean".to_owned(),
+            )),
         }
     };
     given.pairs().iter().map(value).collect()

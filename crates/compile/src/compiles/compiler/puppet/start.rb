@@ -16,4 +16,8 @@ begin
 rescue LoadError => e
   abort "Puppet is not installed for #{RbConfig.ruby} (#{e.message}): install puppet-agent or openvox-agent on this server"
 end
-Worker.run(config) { Sandbox.confine_files(config.fetch('read')) }
+Worker.run(config) do
+  Sandbox.confine_files(config.fetch('read'))
+  # A thread keeps the confinement that it started with, so this comes last.
+  Sandbox.end_with_parent
+end

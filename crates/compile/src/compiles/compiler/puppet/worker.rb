@@ -4,7 +4,8 @@
 #
 # The first argument is a file with what does not change between requests.
 # Requests come one JSON line each on standard input; each is answered with one
-# line: a catalog, or errors, and what was logged on the way.
+# line: a catalog, or errors, and what was logged on the way. In between, code may
+# ask about other nodes.
 #
 # Absent on purpose: anything about the outcome. Files are made static, ids are
 # computed and errors are shown by the server.
@@ -167,6 +168,7 @@ module Worker
       # A name, so that Puppet does not ask Facter for one.
       arguments += ['--certname', @config.fetch('server_facts').fetch('servername')]
       arguments += ['--environment_timeout', 'unlimited', '--environment', @config.fetch('environment')]
+      arguments += ['--storeconfigs']
       arguments += @config.fetch('settings').flat_map { |name, value| setting(name, value) }
       ServerView.create_no_directories
       Puppet.settings.preferred_run_mode = Puppet.version.to_i >= 7 ? :server : :master
@@ -174,6 +176,19 @@ module Worker
       Puppet.push_context(Puppet.base_context(Puppet.settings), 'Bunraku')
       ServerView.confine
       keep_environment
+      collect_from_server
+    end
+
+    # Puppet asks again in every round of evaluating collectors; the answer
+    # belongs to the compile.
+    def collect_from_server
+      OtherNodes.source = OtherNodes::Server.new($stdin, @answers)
+      OtherNodes.define_query_function
+      collected = @collected = {}
+      Puppet::Resource.indirection.define_singleton_method(:search) do |type, options|
+        collected[[type, options[:filter]]] ||=
+          OtherNodes.resources(OtherNodes.collect(type, options[:filter]), options[:scope])
+      end
     end
 
     # A commit never changes, whatever its environment.conf says.
@@ -219,6 +234,7 @@ module Worker
 
     def compile(request)
       forget_warnings
+      @collected.clear
       environment = Puppet.lookup(:environments).get!(@config.fetch('environment').to_sym)
       node = node(request, environment)
       trusted = trusted(request['trusted'])
@@ -226,8 +242,11 @@ module Worker
       Puppet.override(context, 'Bunraku compiles') do
         node.trusted_data = trusted.to_h
         catalog = environment.with_text_domain { Puppet::Parser::Compiler.compile(node, request['code_id']) }
+        exports = OtherNodes.exports(catalog)
         catalog = catalog.filter(&:virtual?)
-        Puppet.override(rich_data: Puppet[:rich_data]) { JSON.generate(catalog.to_data_hash) }
+        data = Puppet.override(rich_data: Puppet[:rich_data]) { catalog.to_data_hash }
+        data['exports'] = exports unless exports.empty?
+        JSON.generate(data)
       end
     end
 

@@ -1,0 +1,51 @@
+//! The destination of an apply's output: this process's own, and optionally the log of a task.
+
+use std::io::{self, IsTerminal, Write};
+
+use anstream::adapter::strip_str;
+
+use crate::task_log::TaskLog;
+
+/// Prints to stdout and stderr. Clones share the log.
+#[derive(Clone, Default)]
+pub(crate) struct Printer {
+    log: Option<TaskLog>,
+}
+
+impl Printer {
+    /// Creates a printer that also keeps everything in a log, without colours.
+    pub(crate) fn with_log(log: TaskLog) -> Self {
+        Self { log: Some(log) }
+    }
+
+    /// Returns whether progress can be shown. A log would contain every frame of it.
+    pub(super) fn shows_progress(&self) -> bool {
+        self.log.is_none() && io::stderr().is_terminal()
+    }
+
+    /// Prints to stdout. A reader that went away is not an error of the run, which continues.
+    pub(super) fn text(&self, text: &str) {
+        let _ = self.result(text);
+    }
+
+    /// Prints to stdout, if the reader is still there.
+    pub(super) fn result(&self, text: &str) -> io::Result<()> {
+        self.keep(text);
+        let mut out = anstream::stdout().lock();
+        out.write_all(text.as_bytes())?;
+        out.flush()
+    }
+
+    /// Prints a line to stderr.
+    pub(crate) fn error_line(&self, text: &str) {
+        self.keep(text);
+        self.keep("\n");
+        let _ = writeln!(anstream::stderr().lock(), "{text}");
+    }
+
+    fn keep(&self, text: &str) {
+        if let Some(log) = &self.log {
+            log.add(strip_str(text).to_string().as_bytes());
+        }
+    }
+}

@@ -1,0 +1,433 @@
+//! How a server's services depend on each other, and the background work that they need.
+//!
+//! The real server, the simulation and benches all build their services here, so that none of
+//! them lacks a service or a task that the others have. Whatever differs between them is a
+//! parameter: store, blobs, clock, authority, and the compiler of a simulation.
+//!
+//! Absent here: the network. [`crate::Server`] listens, and [`crate::backstage`] does not.
+
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bunraku_model::ServerId;
+use bunraku_store::SharedStore;
+use bunraku_store::blobs::SharedBlobs;
+use bunraku_store::stale::{self, Permission};
+use bunraku_wire::{Authority, Revocations};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::services::{ServerIdentity, ServiceSet, Services};
+use crate::upkeep::Upkeep;
+use crate::{Cluster, ClusterLink, UpkeepOptions};
+use bunraku_compile::catalogs::{CatalogOptions, Catalogs};
+use bunraku_compile::code::{Code, CodeOptions};
+use bunraku_compile::compiles::{
+    CompileOptions, CompileParts, CompileQueue, Compiler, Compiles, LeaseKeeper,
+};
+use bunraku_compile::environments::Environments;
+use bunraku_compile::modules::Modules;
+use bunraku_compile::releases::ReleaseWorker;
+use bunraku_compile::{
+    AgentFeed, CatalogDiffs, CommandHub, Contents, Queries, ReleaseOptions, Releases, Repositories,
+    TargetBoard,
+};
+use bunraku_control::former_keys::move_former_keys;
+use bunraku_control::{
+    CertificateOptions, Certificates, Clock, CommandOptions, Commands, FactHooks, FactOptions,
+    Facts, Metrics, Nodes, Presence, PresenceOptions, ReportOptions, Reports, ServiceError,
+};
+use bunraku_cues::reactors::{FactNews, ReactorInbox};
+use bunraku_cues::{Locks, Once, Reactors, Triggers};
+use bunraku_orchestrate::{Orchestration, OrchestrationOptions, Outputs};
+
+/// The settings of all services.
+#[derive(Clone, Debug)]
+pub struct ServiceOptions {
+    /// Directory of code, modules and credentials.
+    pub data_dir: PathBuf,
+    /// `true` if no other process can have the store open.
+    pub exclusive_store: bool,
+    pub store_kind: &'static str,
+    /// Silence after which a server counts as dead.
+    pub server_ttl: Duration,
+    /// Interval of empty lines on a silent command stream.
+    pub heartbeat: Duration,
+    /// This server's cluster member, if any.
+    pub cluster: Option<ClusterLink>,
+    pub certificates: CertificateOptions,
+    pub commands: CommandOptions,
+    pub facts: FactOptions,
+    pub catalogs: CatalogOptions,
+    pub code: CodeOptions,
+    pub compiles: CompileOptions,
+    pub releases: ReleaseOptions,
+    pub reports: ReportOptions,
+    pub orchestration: OrchestrationOptions,
+    pub upkeep: UpkeepOptions,
+}
+
+impl ServiceOptions {
+    /// Returns the defaults, for a server that has its store to itself.
+    pub fn new(data_dir: impl Into<PathBuf>) -> Self {
+        Self {
+            data_dir: data_dir.into(),
+            exclusive_store: true,
+            store_kind: "embedded",
+            server_ttl: Duration::from_secs(10),
+            heartbeat: Duration::from_secs(20),
+            cluster: None,
+            certificates: CertificateOptions::default(),
+            commands: CommandOptions::default(),
+            facts: FactOptions::default(),
+            catalogs: CatalogOptions::default(),
+            code: CodeOptions::default(),
+            compiles: CompileOptions::default(),
+            releases: ReleaseOptions::default(),
+            reports: ReportOptions::default(),
+            orchestration: OrchestrationOptions::default(),
+            upkeep: UpkeepOptions::default(),
+        }
+    }
+}
+
+/// The parts that a server's services are built on.
+pub struct WiringParts {
+    pub store: SharedStore,
+    pub blobs: SharedBlobs,
+    pub clock: Clock,
+    pub authority: Arc<Authority>,
+    pub server: ServerId,
+    /// Compiles every node, instead of the compiler that its environment names.
+    pub compiler: Option<Box<dyn Compiler>>,
+}
+
+/// A background task. It ends when its token is cancelled, or when it is dropped.
+pub(crate) type BackgroundTask = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// The services of a server, before their background work has started.
+pub(crate) struct Wiring {
+    pub(crate) services: Services,
+    upkeep: Upkeep,
+    keeper: LeaseKeeper,
+}
+
+/// Reads even if the data may be stale. A read-only server is better than none, and it
+/// follows all changes from there.
+pub(crate) async fn even_without_majority<F: Future>(reading: F) -> F::Output {
+    stale::allow(Permission::default(), reading).await
+}
+
+impl Wiring {
+    /// Builds all services and registers the server. With an exclusive store, first removes
+    /// what an earlier process on the same store left behind.
+    pub(crate) async fn build(
+        options: &ServiceOptions,
+        parts: WiringParts,
+    ) -> Result<Self, ServiceError> {
+        if options.exclusive_store {
+            bunraku_control::leader::bury(&parts.store).await?;
+        }
+        even_without_majority(move_former_keys(&parts.store)).await?;
+        let blobs = parts.blobs.clone();
+        let services = Services::from(build_services(options, parts).await?);
+        if options.exclusive_store {
+            services.compiles.bury_claims().await?;
+        }
+        let upkeep = Upkeep {
+            store: services.store.clone(),
+            blobs,
+            commands: services.commands.clone(),
+            catalogs: services.catalogs.clone(),
+            reports: services.reports.clone(),
+            environments: services.environments.clone(),
+            clock: services.clock.clone(),
+            options: options.upkeep.clone(),
+        };
+        let keeper = LeaseKeeper::new(services.store.clone(), options.compiles.lease);
+        Ok(Self {
+            services,
+            upkeep,
+            keeper,
+        })
+    }
+
+    /// Returns all background work, for the caller to spawn. `revoked` is notified when a
+    /// certificate was revoked, on any server.
+    pub(crate) fn into_background(
+        self,
+        revoked: Arc<Notify>,
+        stop: &CancellationToken,
+    ) -> Vec<BackgroundTask> {
+        let mut tasks = of_services(&self.services, stop);
+        let (certificates, until) = (self.services.certificates.clone(), stop.clone());
+        tasks.push(Box::pin(async move {
+            certificates
+                .follow_revocations(|| revoked.notify_one(), until)
+                .await;
+        }));
+        let (upkeep, until) = (self.upkeep, stop.clone());
+        tasks.push(Box::pin(async move { upkeep.run(until).await }));
+        tasks.extend(compiling(&self.services, self.keeper, stop));
+        tasks
+    }
+}
+
+/// Returns the work of taking part in compiles and deploys.
+fn compiling(
+    services: &Services,
+    keeper: LeaseKeeper,
+    stop: &CancellationToken,
+) -> [BackgroundTask; 3] {
+    let (compiles, lease, until) = (services.compiles.clone(), keeper.subscribe(), stop.clone());
+    let compiling = Box::pin(async move { compiles.run(lease, until).await });
+    let (environments, lease, until) = (
+        services.environments.clone(),
+        keeper.subscribe(),
+        stop.clone(),
+    );
+    let deploying = Box::pin(async move { environments.run(lease, until).await });
+    let until = stop.clone();
+    let keeping = Box::pin(async move { keeper.run(&until).await });
+    [compiling, deploying, keeping]
+}
+
+/// Returns the work of each service, except compiles, deploys and certificates.
+fn of_services(services: &Services, stop: &CancellationToken) -> Vec<BackgroundTask> {
+    let mut tasks: Vec<BackgroundTask> = Vec::new();
+    let (presence, until) = (services.presence.clone(), stop.clone());
+    tasks.push(Box::pin(async move { presence.run(until).await }));
+    let feed = AgentFeed {
+        store: services.store.clone(),
+        board: services.board.clone(),
+        hub: services.hub.clone(),
+    };
+    let until = stop.clone();
+    tasks.push(Box::pin(async move { feed.run(until).await }));
+    let (triggers, until) = (services.triggers.clone(), stop.clone());
+    tasks.push(Box::pin(async move { triggers.run(until).await }));
+    let (reactors, until) = (services.reactors.clone(), stop.clone());
+    tasks.push(Box::pin(async move { reactors.run(until).await }));
+    let (facts, metrics) = (services.facts.clone(), Arc::clone(&services.metrics));
+    let until = stop.clone();
+    tasks.push(Box::pin(
+        async move { facts.run_workers(metrics, until).await },
+    ));
+    let (queries, until) = (services.queries.clone(), stop.clone());
+    tasks.push(Box::pin(async move { queries.run(until).await }));
+    let (orchestration, hub) = (services.orchestration.clone(), services.hub.clone());
+    let until = stop.clone();
+    tasks.push(Box::pin(async move {
+        orchestration.tell_holds(hub, until).await
+    }));
+    let (cluster, hub) = (services.cluster.clone(), services.hub.clone());
+    let until = stop.clone();
+    tasks.push(Box::pin(
+        async move { cluster.follow_members(hub, until).await },
+    ));
+    let (orchestration, until) = (services.orchestration.clone(), stop.clone());
+    tasks.push(Box::pin(async move { orchestration.run(until).await }));
+    let worker = ReleaseWorker {
+        releases: services.releases.clone(),
+        name: services.identity.id.to_string(),
+    };
+    let until = stop.clone();
+    tasks.push(Box::pin(async move { worker.run(until).await }));
+    let (repositories, until) = (services.repositories.clone(), stop.clone());
+    let server = services.identity.id.to_string();
+    tasks.push(Box::pin(
+        async move { repositories.run(&server, until).await },
+    ));
+    tasks
+}
+
+async fn build_services(
+    options: &ServiceOptions,
+    parts: WiringParts,
+) -> Result<ServiceSet, ServiceError> {
+    let WiringParts {
+        store,
+        blobs,
+        clock,
+        authority,
+        server: id,
+        compiler,
+    } = parts;
+    let presence_options = PresenceOptions {
+        server_ttl: options.server_ttl,
+        exclusive: options.exclusive_store,
+    };
+    let inbox = even_without_majority(ReactorInbox::open(&store)).await?;
+    let presence = Presence::start(
+        store.clone(),
+        clock.clone(),
+        id,
+        presence_options,
+        Arc::new(inbox.clone()),
+    )
+    .await?;
+    let nodes = Nodes::new(store.clone(), clock.clone());
+    let commands = Commands::new(store.clone(), clock.clone(), options.commands.clone());
+    let revocations = Revocations::new([]);
+    let metrics: Arc<Metrics> = Arc::default();
+    let queue = Arc::new(CompileQueue::new(store.clone(), clock.clone()));
+    let facts = Facts::new(
+        store.clone(),
+        blobs.clone(),
+        clock.clone(),
+        FactOptions {
+            server: id,
+            ..options.facts.clone()
+        },
+        FactHooks {
+            changed: Some(Arc::new(FactNews {
+                first: queue.clone(),
+                inbox: inbox.clone(),
+            })),
+            environment: Some(queue),
+        },
+    );
+    let certificates = Certificates::new(
+        store.clone(),
+        clock.clone(),
+        authority,
+        revocations.clone(),
+        nodes.clone(),
+        options.certificates.clone(),
+    );
+    let catalogs = Catalogs::new(
+        store.clone(),
+        blobs.clone(),
+        clock.clone(),
+        options.catalogs.clone(),
+    );
+    let limits = bunraku_query::Limits::default();
+    let reports = Reports::new(
+        store.clone(),
+        blobs.clone(),
+        clock.clone(),
+        options.reports.clone(),
+    )
+    .with_recorder(Arc::new(inbox.clone()));
+    let queries = Queries::new(store.clone(), blobs.clone(), reports.clone(), limits);
+    let code = Code::new(
+        store.clone(),
+        blobs.clone(),
+        clock.clone(),
+        &options.data_dir,
+        options.code.clone(),
+    );
+    let modules = Modules::new(
+        store.clone(),
+        blobs.clone(),
+        clock.clone(),
+        &options.data_dir,
+    );
+    let compile_parts = CompileParts {
+        modules: modules.clone(),
+        store: store.clone(),
+        clock: clock.clone(),
+        server: id,
+        facts: facts.clone(),
+        catalogs: catalogs.clone(),
+        code: code.clone(),
+        metrics: Arc::clone(&metrics.compiles),
+        answers: Arc::new(queries.clone()),
+        options: options.compiles.clone(),
+    };
+    let compiles = match compiler {
+        None => Compiles::new(compile_parts),
+        Some(compiler) => Compiles::with_one_compiler(compile_parts, compiler),
+    };
+    let releases = Releases::new(
+        store.clone(),
+        blobs.clone(),
+        catalogs.clone(),
+        clock.clone(),
+        Arc::new(queries.clone()),
+        options.releases.clone(),
+    );
+    let orchestration = Orchestration::new(
+        store.clone(),
+        clock.clone(),
+        id,
+        reports.clone(),
+        releases.clone(),
+        options.orchestration.clone(),
+    );
+    let reactors = Reactors::new(
+        store.clone(),
+        clock.clone(),
+        inbox,
+        facts.clone(),
+        reports.clone(),
+        Arc::new(queries.clone()),
+        Arc::clone(&metrics),
+    );
+    let board = TargetBoard::new(store.clone());
+    let environments =
+        Environments::new(store.clone(), clock.clone(), code.clone(), compiles.clone());
+    Ok(ServiceSet {
+        reactors,
+        outputs: Outputs::new(
+            store.clone(),
+            catalogs.clone(),
+            board.clone(),
+            orchestration.clone(),
+        ),
+        modules,
+        orchestration,
+        triggers: Triggers::new(store.clone(), clock.clone(), Arc::clone(&metrics))
+            .with_queries(Arc::new(queries.clone())),
+        diffs: CatalogDiffs::new(
+            store.clone(),
+            blobs.clone(),
+            catalogs.clone(),
+            releases.clone(),
+        ),
+        contents: Contents::new(blobs.clone(), catalogs.clone()),
+        once: Once::new(store.clone(), clock.clone()).with_queries(Arc::new(queries.clone())),
+        queries,
+        board: board.clone(),
+        catalogs,
+        releases,
+        reports,
+        locks: Locks::new(store.clone(), clock.clone()),
+        facts,
+        repositories: Repositories::new(
+            store.clone(),
+            clock.clone(),
+            code,
+            environments.clone(),
+            options.releases.leader_ttl,
+        ),
+        environments,
+        compiles,
+        hub: CommandHub::new(commands.clone(), board),
+        cluster: Cluster::new(
+            store.clone(),
+            clock.clone(),
+            certificates.clone(),
+            options.cluster.clone(),
+        ),
+        certificates,
+        identity: Arc::new(ServerIdentity {
+            id,
+            started: clock.now(),
+            store: options.store_kind,
+        }),
+        metrics,
+        closing: TaskTracker::new(),
+        shutdown: CancellationToken::new(),
+        store,
+        nodes,
+        commands,
+        presence,
+        revocations,
+        clock,
+        heartbeat: options.heartbeat,
+    })
+}
