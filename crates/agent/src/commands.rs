@@ -12,7 +12,7 @@ use crate::runs::{CancelOutcome, SubmitOutcome};
 use crate::schedule;
 
 /// Executes a command and returns its result.
-pub(crate) async fn carry_out(shared: &Shared, envelope: &Envelope) -> CommandResult {
+pub(crate) async fn execute(shared: &Shared, envelope: &Envelope) -> CommandResult {
     if envelope.expires <= Timestamp::now() {
         return result(
             CommandOutcome::Expired,

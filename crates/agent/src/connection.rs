@@ -19,7 +19,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use crate::commands::carry_out;
+use crate::commands::execute;
 use crate::journal::Journal;
 use crate::{AgentOptions, Shared, servers};
 
@@ -188,7 +188,7 @@ async fn one_stream(
             Ok(StreamMessage::Command(envelope)) => {
                 take(shared, journal, &mut owed, &envelope).await;
             }
-            Ok(StreamMessage::Target { target }) => shared.catalogs.told(target),
+            Ok(StreamMessage::Target { target }) => shared.catalogs.receive_target(target),
             Ok(StreamMessage::Hold { hold }) => shared.runs.hold(hold),
             Ok(StreamMessage::Servers { servers }) => {
                 let moves = servers::take(shared, &servers, lines.server()).await;
@@ -206,7 +206,7 @@ async fn one_stream(
 /// Sends what the server should know first: the current activity and old answers. The agent learns
 /// whether it may run before it accepts the first command.
 async fn greet(shared: &Shared, journal: &mut Journal, owed: &mut AnswerRetries) {
-    if let Err(error) = shared.runs.tell(shared).await {
+    if let Err(error) = shared.runs.send_activity(shared).await {
         tracing::warn!(error = %error, "cannot report the agent's activity to the server");
     }
     shared.connected.send_replace(true);
@@ -228,7 +228,7 @@ async fn take(
 ) {
     let result = match journal.answer(envelope.id) {
         Some(known) => known.clone(),
-        None => carry_out(shared, envelope).await,
+        None => execute(shared, envelope).await,
     };
     answer(shared, journal, owed, envelope.id, result).await;
 }

@@ -96,7 +96,7 @@ impl FleetLocks for ServerCoordinator {
         let what = cannot("read", name);
         let asked = self.client.call(ShowLock.at(name));
         match self.cues.wait(cancellation, &what, asked)? {
-            Ok(status) => Ok(standing(&status, &self.name, session)),
+            Ok(status) => Ok(lock_state(&status, &self.name, session)),
             // Nobody has used this lock yet.
             Err(error) if error.status() == Some(NOT_FOUND) => Ok(LockState::Free),
             Err(error) => Err(failed(&what, error)),
@@ -294,7 +294,7 @@ fn counted(count: usize, what: &str) -> String {
     }
 }
 
-fn standing(status: &LockStatus, name: &NodeName, session: &str) -> LockState {
+fn lock_state(status: &LockStatus, name: &NodeName, session: &str) -> LockState {
     let mut holders = status.holders.iter();
     let own = holders.find(|holder| holder.owner == name.as_str() && holder.session == session);
     match own {
@@ -345,7 +345,7 @@ mod tests {
         let web = NodeName::new("web-1").expect("a name");
         let check = |slots, holders: &[(&str, &str, u64)], expected| {
             assert_eq!(
-                standing(&status(slots, holders), &web, "engine"),
+                lock_state(&status(slots, holders), &web, "engine"),
                 expected,
                 "{holders:?}"
             );

@@ -138,7 +138,7 @@ async fn ask_until_signed(
         wait_seconds: WAIT_SECONDS,
     };
     if options.token.is_none() {
-        tell_what_to_sign(options, request)?;
+        log_what_to_sign(options, request)?;
     }
     let back_off = BackOff::default();
     let mut failures = 0;
@@ -163,7 +163,7 @@ async fn ask_until_signed(
 
 /// Logs the request's fingerprint before asking the server, so that people can compare it during
 /// the wait.
-fn tell_what_to_sign(options: &AgentOptions, request: &str) -> Result<(), JoinError> {
+fn log_what_to_sign(options: &AgentOptions, request: &str) -> Result<(), JoinError> {
     let fingerprint = Request::from_pem(request)?.fingerprint();
     let sign = format!(
         "bunraku cert sign {} --fingerprint {fingerprint}",

@@ -201,7 +201,7 @@ pub async fn run(options: AgentOptions, shutdown: CancellationToken) -> Result<(
     let connected = shared.connected.subscribe();
     tokio::join!(
         shared.runs.work(&shutdown),
-        runs::tell_servers(&shared, &shutdown),
+        runs::report_activity(&shared, &shutdown),
         reports::deliver(&to, connected, &spool, &shutdown),
         run_schedule::ask_for_runs(&shared, &shutdown),
         connection::hold_stream(&shared, journal, &shutdown),

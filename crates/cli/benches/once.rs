@@ -158,7 +158,7 @@ async fn locks(server: &BenchServer, rounds: usize) {
         samples.push(at.duration_since(released));
     }
     println!("\n## a lock changes hands, {rounds} rounds");
-    tell("bunraku, over the API", &samples);
+    print_samples("bunraku, over the API", &samples);
 }
 
 /// Measures the time from firing until each host has its run command, compared with a raw watch.
@@ -177,9 +177,9 @@ async fn triggers(hosts: usize, fleets: usize) {
     let raw = etcd::RawWatch::start(hosts).await;
     let key_each = raw.measure_a_key_each(fleets).await;
     println!("\n## from firing to each of {hosts} hosts, {fleets} times");
-    tell("bunraku", &ours);
-    tell("raw etcd, a key for each", &key_each);
-    tell("raw etcd, one key for all", &one_key);
+    print_samples("bunraku", &ours);
+    print_samples("raw etcd, a key for each", &key_each);
+    print_samples("raw etcd, one key for all", &one_key);
     for (what, raw) in [("a key for each", key_each), ("one key for all", one_key)] {
         println!(
             "p50 to raw, {what:<16} {:.2}",
@@ -188,7 +188,7 @@ async fn triggers(hosts: usize, fleets: usize) {
     }
 }
 
-pub(crate) fn tell(what: &str, samples: &[Duration]) {
+pub(crate) fn print_samples(what: &str, samples: &[Duration]) {
     println!(
         "{what:<26} p50 {:>8.2?}   p99 {:>8.2?}",
         quantile(samples, 0.5),

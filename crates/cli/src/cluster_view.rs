@@ -78,7 +78,7 @@ pub(crate) fn role(status: &ClusterStatus, member: &MemberRecord) -> DataRole {
         .iter()
         .find(|it| it.name.as_ref() == Some(&member.name));
     match datastore {
-        Some(_) if is_away(status, seen(status, member)) => DataRole::Away,
+        Some(_) if is_away(status, last_observation(status, member)) => DataRole::Away,
         Some(it) if it.learner => DataRole::CatchingUp,
         Some(it) if !it.healthy => DataRole::Away,
         Some(_) if member.draining => DataRole::Draining,
@@ -90,7 +90,10 @@ pub(crate) fn role(status: &ClusterStatus, member: &MemberRecord) -> DataRole {
 }
 
 /// Returns the last observation of a server's presence.
-pub(crate) fn seen<'a>(status: &'a ClusterStatus, member: &MemberRecord) -> Option<&'a MemberView> {
+pub(crate) fn last_observation<'a>(
+    status: &'a ClusterStatus,
+    member: &MemberRecord,
+) -> Option<&'a MemberView> {
     let mut members = status.sight.members.iter();
     members.find(|it| it.name == member.name)
 }

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 /// Renews a lease until it is lost. Returns the reason.
 ///
 /// `granted` is the time at which the lease was requested: it lives at least `ttl` from then.
-pub(crate) async fn keep_lease<R, F>(ttl: Duration, granted: Instant, renew: R) -> String
+pub(crate) async fn renew_until_lost<R, F>(ttl: Duration, granted: Instant, renew: R) -> String
 where
     R: Fn() -> F,
     F: Future<Output = Result<(), ClientError>>,

@@ -21,7 +21,7 @@ use crate::output::{self, count};
 const SLOWEST: usize = 5;
 
 /// Formats one report with its events.
-pub(crate) fn whole(
+pub(crate) fn render_report(
     summary: &ReportSummary,
     state: &str,
     events: &[NumberedEvent],
@@ -251,7 +251,7 @@ pub(crate) async fn follow(
         let broke = match client.follow(at).await {
             Ok(lines) => {
                 failures = 0;
-                tell(lines, &mut cursor, all, json).await?
+                print_events(lines, &mut cursor, all, json).await?
             }
             Err(error) => Some(error),
         };
@@ -265,7 +265,7 @@ pub(crate) async fn follow(
 }
 
 /// Prints events until the stream breaks. Returns the reason.
-async fn tell(
+async fn print_events(
     mut lines: Lines<ReportStreamMessage>,
     cursor: &mut Option<String>,
     all: bool,

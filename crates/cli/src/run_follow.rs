@@ -114,7 +114,7 @@ pub(crate) async fn follow(
             }
             Err(error) => {
                 let since = *silent_since.get_or_insert_with(|| {
-                    view.say("no server answers; the run continues; retrying");
+                    view.print_line("no server answers; the run continues; retrying");
                     Instant::now()
                 });
                 if since.elapsed() > PATIENCE {
@@ -150,7 +150,7 @@ async fn pressed_again(
             );
         }
     };
-    view.say(match what {
+    view.print_line(match what {
         "stop" => "stopping: no more nodes start; press Ctrl-C again to cancel the running ones",
         _ => "cancelling: running nodes are stopped; press Ctrl-C again to detach",
     });
@@ -210,7 +210,7 @@ impl View {
     }
 
     fn begin(&self, record: &RunRecord) {
-        self.say(&format!("Run {} accepted.", run_view::short(record.id)));
+        self.print_line(&format!("Run {} accepted.", run_view::short(record.id)));
     }
 
     fn take(&mut self, log: RunLog, end: Option<RunEnd>) -> Option<RunEnd> {
@@ -218,7 +218,7 @@ impl View {
             let before = self.run.clone();
             self.run.step(&entry.event, entry.at);
             for line in run_view::line(&before, &self.run, entry) {
-                self.say(&line);
+                self.print_line(&line);
             }
         }
         self.next = log.next;
@@ -227,9 +227,9 @@ impl View {
         end.filter(|_| self.run.outcome().is_some())
     }
 
-    fn say(&self, line: &str) {
+    fn print_line(&self, line: &str) {
         match &self.live {
-            Some((live, _)) => live.say(line),
+            Some((live, _)) => live.print_line(line),
             None => eprintln!("{line}"),
         }
     }

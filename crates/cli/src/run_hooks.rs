@@ -79,7 +79,11 @@ impl HookArguments {
     }
 
     /// Runs the command for this outcome, if there is one.
-    pub(crate) fn carry_out(&self, record: &RunRecord, outcome: RunOutcome) -> Result<(), Failure> {
+    pub(crate) fn run_command(
+        &self,
+        record: &RunRecord,
+        outcome: RunOutcome,
+    ) -> Result<(), Failure> {
         let hook = match outcome {
             RunOutcome::Succeeded => &self.on_success,
             _ => &self.on_failure,

@@ -5,7 +5,7 @@ use bunraku_process::Signal;
 use crate::failure::Failure;
 
 /// Resolves when the process is asked to end. A second request ends it at once.
-pub(crate) async fn asked_to_end() -> Result<&'static str, std::io::Error> {
+pub(crate) async fn termination_signal() -> Result<&'static str, std::io::Error> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;

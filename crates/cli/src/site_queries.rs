@@ -54,7 +54,7 @@ impl NodeSource<'_> {
     ) -> Result<FactsByNode, Failure> {
         let nodes: BTreeSet<&str> = nodes.collect();
         match self {
-            Self::Server(client, _) => asked_facts(client, &nodes).await,
+            Self::Server(client, _) => query_facts(client, &nodes).await,
             Self::File(file) => {
                 let known = nodes.into_iter().filter_map(|node| {
                     let facts = file.facts.get(node)?;
@@ -90,7 +90,7 @@ async fn ask(client: &Client, query: &str) -> Result<Vec<NodeName>, Failure> {
 /// The number of nodes in one request.
 const NODES_PER_QUESTION: usize = 200;
 
-async fn asked_facts(client: &Client, nodes: &BTreeSet<&str>) -> Result<FactsByNode, Failure> {
+async fn query_facts(client: &Client, nodes: &BTreeSet<&str>) -> Result<FactsByNode, Failure> {
     let nodes: Vec<&str> = nodes.iter().copied().collect();
     let mut known = FactsByNode::new();
     for some in nodes.chunks(NODES_PER_QUESTION) {

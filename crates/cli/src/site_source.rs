@@ -154,7 +154,7 @@ async fn plan(
     reads: Vec<NodeReads>,
 ) -> Result<RunPlan, Failure> {
     let mut inventory = inventory(arguments, knower)?;
-    inventory.answers = asked(arguments, knower).await?;
+    inventory.answers = answer_queries(arguments, knower).await?;
     let mut site = read_with_facts(arguments, &inventory, knower).await?;
     for NodeReads { node, reads } in reads {
         site.reads.extend(reads.into_iter().map(|read| NodeRead {
@@ -189,7 +189,10 @@ async fn plan(
 }
 
 /// Answers the queries of site files.
-async fn asked(arguments: &SiteArguments, knower: &NodeSource<'_>) -> Result<Answers, Failure> {
+async fn answer_queries(
+    arguments: &SiteArguments,
+    knower: &NodeSource<'_>,
+) -> Result<Answers, Failure> {
     let mut queries = std::collections::BTreeSet::new();
     for path in &arguments.files {
         if matches!(kind(path).as_deref(), Some("yaml" | "yml")) {
@@ -276,7 +279,7 @@ pub(crate) async fn site(arguments: &SiteArguments, client: &Client) -> Result<S
 
 async fn site_of(arguments: &SiteArguments, knower: &NodeSource<'_>) -> Result<Site, Failure> {
     let mut inventory = inventory(arguments, knower)?;
-    inventory.answers = asked(arguments, knower).await?;
+    inventory.answers = answer_queries(arguments, knower).await?;
     read_with_facts(arguments, &inventory, knower).await
 }
 

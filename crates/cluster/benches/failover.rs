@@ -97,7 +97,7 @@ async fn bare_clients(endpoints: &[String], tls: Option<&EtcdTls>) -> Vec<Client
     clients
 }
 
-fn tell(what: &str, mut times: Vec<Duration>) {
+fn print_times(what: &str, mut times: Vec<Duration>) {
     times.sort();
     let Some(worst) = times.last() else { return };
     let median = times[times.len() / 2];
@@ -133,7 +133,7 @@ async fn noticed(cluster: &Cluster, victim: usize) {
     let name = &cluster.servers[victim].name;
     loop {
         for operator in &operators {
-            let sight = operator.sight().await.ok().flatten();
+            let sight = operator.view().await.ok().flatten();
             let members = sight.map(|sight| sight.members).unwrap_or_default();
             let dead = members
                 .iter()
@@ -247,16 +247,16 @@ async fn main() {
         );
     }
     println!("{repeats} repeats, {megabytes} MB of data\n\n| | median | worst |\n|---|---|---|");
-    tell("leader killed: writes succeed again", of_leader.gap);
-    tell("the same datastores, bare clients", of_leader.limit);
-    tell("etcd by hand, bare clients", hand_made);
-    tell("leader killed: seen as dead", of_leader.noticed);
-    tell("leader killed: three datastores again", of_leader.whole);
-    tell("follower killed: writes succeed again", of_follower.gap);
-    tell("follower killed: seen as dead", of_follower.noticed);
-    tell("follower killed: three datastores again", of_follower.whole);
-    tell("leader silent: writes succeed again", of_silence.gap);
-    tell("the same datastores, bare clients", of_silence.limit);
-    tell("leader silent: seen as dead", of_silence.noticed);
-    tell("leader silent: three datastores again", of_silence.whole);
+    print_times("leader killed: writes succeed again", of_leader.gap);
+    print_times("the same datastores, bare clients", of_leader.limit);
+    print_times("etcd by hand, bare clients", hand_made);
+    print_times("leader killed: seen as dead", of_leader.noticed);
+    print_times("leader killed: three datastores again", of_leader.whole);
+    print_times("follower killed: writes succeed again", of_follower.gap);
+    print_times("follower killed: seen as dead", of_follower.noticed);
+    print_times("follower killed: three datastores again", of_follower.whole);
+    print_times("leader silent: writes succeed again", of_silence.gap);
+    print_times("the same datastores, bare clients", of_silence.limit);
+    print_times("leader silent: seen as dead", of_silence.noticed);
+    print_times("leader silent: three datastores again", of_silence.whole);
 }

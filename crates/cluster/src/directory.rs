@@ -79,11 +79,11 @@ impl Directory {
         self.read("member.json")
     }
 
-    pub fn known(&self) -> Result<KnownPeers, DirectoryError> {
+    pub fn known_peers(&self) -> Result<KnownPeers, DirectoryError> {
         Ok(self.read("known.json")?.unwrap_or_default())
     }
 
-    pub fn keep_known(&self, known: &KnownPeers) -> Result<(), DirectoryError> {
+    pub fn write_known_peers(&self, known: &KnownPeers) -> Result<(), DirectoryError> {
         self.write("known.json", known)
     }
 
@@ -91,7 +91,7 @@ impl Directory {
         Ok(self.read("counters.json")?.unwrap_or_default())
     }
 
-    pub fn keep_counters(&self, counters: &Counters) -> Result<(), DirectoryError> {
+    pub fn write_counters(&self, counters: &Counters) -> Result<(), DirectoryError> {
         self.write("counters.json", counters)
     }
 
@@ -100,7 +100,7 @@ impl Directory {
         Ok(self.read::<Option<DatastoreOrder>>("order.json")?.flatten())
     }
 
-    pub fn keep_order(&self, order: Option<&DatastoreOrder>) -> Result<(), DirectoryError> {
+    pub fn write_order(&self, order: Option<&DatastoreOrder>) -> Result<(), DirectoryError> {
         self.write("order.json", &order)
     }
 
@@ -109,7 +109,7 @@ impl Directory {
         self.read("removed.json")
     }
 
-    pub fn keep_removed(&self, removed: &RemovedMember) -> Result<(), DirectoryError> {
+    pub fn write_removed(&self, removed: &RemovedMember) -> Result<(), DirectoryError> {
         self.write("removed.json", removed)
     }
 
@@ -119,7 +119,7 @@ impl Directory {
         let mut counters = self.counters()?;
         let clock = u64::try_from(now.as_millisecond()).unwrap_or_default();
         counters.life = clock.max(counters.life + 1);
-        self.keep_counters(&counters)?;
+        self.write_counters(&counters)?;
         Ok(counters)
     }
 
@@ -140,9 +140,9 @@ impl Directory {
             place_authority(&self.authority_path(), files)?;
         }
         self.authority()?;
-        self.keep_known(known)?;
-        self.keep_order(order)?;
-        self.keep_counters(&Counters { life: 0, epoch })?;
+        self.write_known_peers(known)?;
+        self.write_order(order)?;
+        self.write_counters(&Counters { life: 0, epoch })?;
         self.write("member.json", me)
     }
 

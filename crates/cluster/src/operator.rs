@@ -50,7 +50,7 @@ impl Operator {
         let host = host.map_or("", |(host, _)| host);
         let tls = MemberTls::ensure(directory, &me.record.name, host, Timestamp::now())?;
         let epoch = directory.counters()?.epoch;
-        let known = directory.known()?;
+        let known = directory.known_peers()?;
         Ok(Self {
             dialer: Dialer {
                 tls: ReloadableClientTls::new(&tls.client())?,
@@ -77,7 +77,7 @@ impl Operator {
     }
 
     /// Returns the view of the member on this machine.
-    pub async fn sight(&self) -> Result<Option<ClusterView>, OperatorError> {
+    pub async fn view(&self) -> Result<Option<ClusterView>, OperatorError> {
         let answer = self.ask(&self.me.record, &PeerQuestion::Sight, PATIENCE);
         Ok(match answer.await? {
             PeerAnswer::Sight(sight) => Some(sight),
@@ -86,7 +86,7 @@ impl Operator {
     }
 
     /// Asks every member about its datastore.
-    pub async fn hear_all(&self) -> Vec<DatastoreAnswer> {
+    pub async fn ask_all(&self) -> Vec<DatastoreAnswer> {
         let asked = self.members.iter().map(|member| async move {
             let answer = self.ask(member, &PeerQuestion::Datastore, PATIENCE).await;
             DatastoreAnswer {

@@ -27,7 +27,7 @@ pub enum RecoverError {
 }
 
 /// Formats an error with all its causes.
-pub(crate) fn tell(error: &dyn std::error::Error) -> String {
+pub(crate) fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(one) = cause {
@@ -147,13 +147,13 @@ pub async fn from_snapshot(
     let name = &me.record.name;
     let order = DatastoreOrder::first(&me.cluster, epoch, name, &me.record.peer_url, generation);
     datastore::restore(program, directory, snapshot, &order).await?;
-    let mut known = directory.known()?;
+    let mut known = directory.known_peers()?;
     known.endpoints = vec![me.record.client_url.clone()];
-    directory.keep_known(&known)?;
+    directory.write_known_peers(&known)?;
     let mut counters = directory.counters()?;
     counters.epoch = epoch;
-    directory.keep_counters(&counters)?;
+    directory.write_counters(&counters)?;
     // Last: from here on, this server runs the new data.
-    directory.keep_order(Some(&order))?;
+    directory.write_order(Some(&order))?;
     Ok(())
 }

@@ -41,7 +41,7 @@ async fn certificates_are_renewed_during_writes_without_restarting_a_datastore()
     assert_eq!(now, pids, "etcd takes new certificates as it runs");
     for server in &cluster.servers {
         let operator = Operator::of(&server.directory()).expect("it can ask");
-        let sight = operator.sight().await.expect("it answers");
+        let sight = operator.view().await.expect("it answers");
         let members = sight.expect("what it sees").members;
         assert!(
             members.iter().all(|it| it.state == MemberState::Alive),

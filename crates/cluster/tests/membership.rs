@@ -175,7 +175,7 @@ impl Fleet {
             return;
         };
         for other in 0..self.members.len() {
-            if member.sight(&name(other)).map(|sight| sight.state) == Some(SwimState::Dead) {
+            if member.view(&name(other)).map(|sight| sight.state) == Some(SwimState::Dead) {
                 self.deaths.insert((number, other));
             }
         }
@@ -196,7 +196,7 @@ impl Fleet {
         others
             .filter(|(number, _)| *number != of)
             .filter_map(|(_, member)| member.as_ref())
-            .map(|member| member.sight(&name(of)).map(|sight| sight.state))
+            .map(|member| member.view(&name(of)).map(|sight| sight.state))
             .collect()
     }
 
@@ -318,7 +318,7 @@ fn both_sides_of_a_partition_find_each_other_again() {
             }
         }
         fleet.run(seconds(30));
-        let sight = fleet.members[0].as_ref().expect("it runs").sight(&name(3));
+        let sight = fleet.members[0].as_ref().expect("it runs").view(&name(3));
         assert_eq!(sight.map(|sight| sight.state), Some(SwimState::Dead));
         fleet.cut.clear();
         fleet.run(seconds(60));
@@ -341,7 +341,7 @@ fn the_reporter_of_a_dead_member_is_known() {
     let sayers: BTreeSet<NodeName> = [0, 1]
         .map(|number| {
             let member = fleet.members[number].as_ref().expect("it runs");
-            member.sight(&name(2)).expect("it is known").said_by.clone()
+            member.view(&name(2)).expect("it is known").said_by.clone()
         })
         .into();
     assert!(
@@ -356,6 +356,6 @@ proptest! {
     fn nonsense_from_the_network_changes_nothing(data in prop::collection::vec(any::<u8>(), 0..200)) {
         let mut member = Swim::new(identity(0, 1), &SwimOptions::default(), 1);
         member.receive(&name(1), &data, Duration::from_secs(1));
-        prop_assert_eq!(member.sights().count(), 0);
+        prop_assert_eq!(member.views().count(), 0);
     }
 }

@@ -16,13 +16,13 @@ async fn the_survivor_of_three_recovers_and_old_data_never_joins_it() {
     }
     let operator = Operator::of(&cluster.servers[0].directory()).expect("it can ask");
     let names: Vec<_> = cluster.servers.iter().map(|it| it.name.clone()).collect();
-    let refused = decide(&operator.hear_all().await, &names);
+    let refused = decide(&operator.ask_all().await, &names);
     assert_eq!(refused, Err(RecoveryRefusal::MajorityLives));
 
     cluster.servers[1].kill();
     cluster.servers[2].kill();
     let decision = appears(async || {
-        let heard = operator.hear_all().await;
+        let heard = operator.ask_all().await;
         let unnamed = decide(&heard, &[]);
         let decision = decide(&heard, &names[1..]).ok()?;
         let missing = RecoveryRefusal::MayLive(names[1..].to_vec());

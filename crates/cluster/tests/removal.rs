@@ -33,7 +33,7 @@ async fn a_removed_server_that_returns_exits_and_is_not_a_member() {
     assert_eq!(kept, Some(note), "it knows why, also without the others");
     let operator = Operator::of(&cluster.servers[0].directory()).expect("it can ask");
     eventually(async || {
-        let sight = operator.sight().await.expect("it answers");
+        let sight = operator.view().await.expect("it answers");
         let members = sight.expect("what it sees").members;
         members.iter().all(|it| it.name != name)
     })

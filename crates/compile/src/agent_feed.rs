@@ -40,9 +40,9 @@ impl AgentFeed {
             match followed {
                 Ok(FollowEvent::Snapshot { items, .. }) => {
                     for node in self.board.fill(&items) {
-                        self.hub.tell_target(&node);
+                        self.hub.notify_target(&node);
                     }
-                    self.hub.tell_all_to_reread();
+                    self.hub.request_reread();
                 }
                 Ok(FollowEvent::Changes(batch)) => self.pass_on(&batch.changes, batch.revision),
                 Err(error) => {
@@ -57,7 +57,7 @@ impl AgentFeed {
     fn pass_on(&self, changes: &[Change], revision: Revision) {
         for change in changes {
             if let Some(node) = self.board.change(change, revision) {
-                self.hub.tell_target(&node);
+                self.hub.notify_target(&node);
             }
         }
         for change in changes {

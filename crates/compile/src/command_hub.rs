@@ -119,21 +119,21 @@ impl CommandHub {
 
     /// Notifies a node's agent that its target changed, if it is connected
     /// here. One notification covers any number of changes.
-    pub fn tell_target(&self, node: &NodeName) {
-        self.tell_once(node, Signal::Target, |waiting| {
+    pub fn notify_target(&self, node: &NodeName) {
+        self.notify_once(node, Signal::Target, |waiting| {
             matches!(waiting, Signal::Target)
         });
     }
 
     /// Notifies a node's agent of a change in who has reserved the node, if it
     /// is connected here.
-    pub fn tell_hold(&self, node: &NodeName) {
-        self.tell_once(node, Signal::Hold, |waiting| {
+    pub fn notify_hold(&self, node: &NodeName) {
+        self.notify_once(node, Signal::Hold, |waiting| {
             matches!(waiting, Signal::Hold)
         });
     }
 
-    fn tell_once(&self, node: &NodeName, signal: Signal, same: impl Fn(&Signal) -> bool) {
+    fn notify_once(&self, node: &NodeName, signal: Signal, same: impl Fn(&Signal) -> bool) {
         let mut subscribers = self.subscribers();
         let Some(subscriber) = subscribers.by_node.get(node) else {
             return;
@@ -144,7 +144,7 @@ impl CommandHub {
     }
 
     /// Notifies every agent that is connected here that the servers changed.
-    pub fn tell_servers(&self) {
+    pub fn notify_servers(&self) {
         let same = |waiting: &Signal| matches!(waiting, Signal::Servers);
         self.subscribers()
             .by_node
@@ -184,7 +184,7 @@ impl CommandHub {
     }
 
     /// Has every subscription read its pending commands again.
-    pub(crate) fn tell_all_to_reread(&self) {
+    pub(crate) fn request_reread(&self) {
         let mut subscribers = self.subscribers();
         subscribers
             .by_node

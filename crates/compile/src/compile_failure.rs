@@ -18,7 +18,7 @@ impl CompileFailure {
         Self::Problems(vec![problem])
     }
 
-    pub fn said(message: impl Into<String>) -> Self {
+    pub fn message(message: impl Into<String>) -> Self {
         Self::problem(CompileProblem {
             message: message.into(),
             ..CompileProblem::default()

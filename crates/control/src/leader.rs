@@ -75,7 +75,7 @@ impl Leadership {
     }
 
     /// Keeps the leadership; returns when it is lost.
-    pub async fn keep(&self) {
+    pub async fn keep_alive(&self) {
         let mut tick = tokio::time::interval(self.ttl / 3);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {

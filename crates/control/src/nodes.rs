@@ -180,7 +180,7 @@ impl Nodes {
             let Some(administration) = decide(&known.document.administration) else {
                 return Ok(Swap::Done(()));
             };
-            let tell = self.tell(administration.clone(), by);
+            let tell = self.command_envelope(administration.clone(), by);
             let record = NodeRecord {
                 administration,
                 ..known.document
@@ -197,7 +197,7 @@ impl Nodes {
         .await
     }
 
-    fn tell(&self, administration: Administration, by: &str) -> Envelope {
+    fn command_envelope(&self, administration: Administration, by: &str) -> Envelope {
         let now = self.clock.now();
         Envelope {
             id: CommandId(Uuid::now_v7()),

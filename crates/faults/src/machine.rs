@@ -214,7 +214,7 @@ impl Machine {
     }
 
     /// Copies the log of its etcd to where it can be read afterwards.
-    pub(crate) fn keep_logs(&self) {
+    pub(crate) fn save_logs(&self) {
         let kept = self.place.join(format!("{}.etcd.log", self.name));
         let _ = std::fs::copy(self.directory().datastore_log(), kept);
     }

@@ -96,7 +96,7 @@ fn main() -> ExitCode {
 fn check_file(file: &PathBuf) -> ExitCode {
     let text = std::fs::read_to_string(file).unwrap_or_default();
     match serde_json::from_str::<History>(&text) {
-        Ok(history) => tell(&checker::check(&history)),
+        Ok(history) => print_violations(&checker::check(&history)),
         Err(error) => {
             eprintln!("error: {} is not a history: {error}", file.display());
             ExitCode::FAILURE
@@ -116,7 +116,7 @@ fn plan(how: &RunArguments) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn tell(wrong: &[String]) -> ExitCode {
+fn print_violations(wrong: &[String]) -> ExitCode {
     for wrong in wrong {
         println!("  wrong: {wrong}");
     }
@@ -200,12 +200,12 @@ async fn on_stage(
     stage.remove().await;
     let fine = ended?.map(|status| status.success());
     if fine == Some(false) {
-        keep(how, seed, place);
+        keep_logs(how, seed, place);
     }
     Ok(fine)
 }
 
-fn keep(how: &RunArguments, seed: u64, place: tempfile::TempDir) {
+fn keep_logs(how: &RunArguments, seed: u64, place: tempfile::TempDir) {
     let kept = place.keep();
     let Some(directory) = &how.keep else {
         println!("  logs and history: {}", kept.display());
@@ -278,5 +278,5 @@ async fn inside(how: &RunArguments, prefix: String, place: PathBuf) -> ExitCode 
             format!("{} wrong", wrong.len())
         },
     );
-    tell(&wrong)
+    print_violations(&wrong)
 }

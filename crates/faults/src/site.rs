@@ -99,7 +99,7 @@ impl Site {
             tls: None,
         };
         site.form().await?;
-        site.whole().await?;
+        site.wait_until_healthy().await?;
         site.join_nodes().await?;
         Ok(site)
     }
@@ -200,11 +200,11 @@ impl Site {
     }
 
     /// Waits until all servers are alive and all datastores have their vote.
-    pub(crate) async fn whole(&mut self) -> Result<(), SiteError> {
+    pub(crate) async fn wait_until_healthy(&mut self) -> Result<(), SiteError> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let status = self.status().await;
-            if status.as_ref().is_some_and(|it| self.is_whole(it)) {
+            if status.as_ref().is_some_and(|it| self.is_healthy(it)) {
                 return Ok(());
             }
             if Instant::now() > deadline {
@@ -222,7 +222,7 @@ impl Site {
         }
     }
 
-    fn is_whole(&self, status: &ClusterStatus) -> bool {
+    fn is_healthy(&self, status: &ClusterStatus) -> bool {
         let votes = status.datastores.iter();
         let votes = votes.filter(|it| it.healthy && !it.learner).count();
         let alive = status.sight.members.iter();
@@ -385,9 +385,9 @@ impl Site {
             .ok_or_else(|| SiteError::Setup(format!("no hash of {url}: {told}")))
     }
 
-    pub(crate) fn keep_logs(&self) {
+    pub(crate) fn save_logs(&self) {
         for machine in &self.machines {
-            machine.keep_logs();
+            machine.save_logs();
         }
     }
 }

@@ -11,8 +11,8 @@
 
 mod archive;
 mod key;
-mod known;
 mod manifest;
+mod newest_versions;
 mod trust;
 mod verify;
 mod version;
@@ -22,10 +22,10 @@ mod tests;
 
 pub use archive::{ArchiveError, File, PackError, pack, sign};
 pub use key::{Fingerprint, KeyError, PublicKey, SigningKey};
-pub use known::{KnownVersionError, KnownVersions};
 pub use manifest::{
     FileEntry, Manifest, ManifestError, PROTOCOL, ParameterEntry, StateEntry, TypeEntry,
 };
+pub use newest_versions::{KnownVersionError, KnownVersions};
 pub use trust::{Trust, TrustError};
 pub use verify::{VerifiedModule, VerifyError, verify};
 pub use version::{InvalidVersion, Version};

@@ -163,7 +163,7 @@ impl Outputs {
             document::read::<NodeOutput>(&*self.store, &key).await?
         };
         let known = known.map(|known| known.document);
-        let standing = in_run.and_then(|in_run| in_run.standing(&source));
+        let standing = in_run.and_then(|in_run| in_run.source_state(&source));
         let usable = known.filter(|known| match &standing {
             Some(standing) => standing.runs.contains(&known.run),
             None => true,
@@ -201,7 +201,7 @@ struct SourceState {
 impl RunState {
     /// Returns `None` if the node is not part of the run, or was done in an
     /// earlier one: its newest output then counts.
-    fn standing(&self, node: &NodeName) -> Option<SourceState> {
+    fn source_state(&self, node: &NodeName) -> Option<SourceState> {
         let steps = self.run.plan().nodes().remove(node)?;
         if steps.iter().all(|step| self.done.contains(step)) {
             return None;

@@ -86,7 +86,7 @@ struct Carried {
 }
 
 /// Executes a plan in virtual time.
-fn carry_out(plan: &Arc<RunPlan>, durations: &[u64], options: RunOptions, seed: u64) -> Carried {
+fn execute(plan: &Arc<RunPlan>, durations: &[u64], options: RunOptions, seed: u64) -> Carried {
     let mut dice = Dice(seed);
     let mut run = Run::new(RunId(uuid::Uuid::nil()), plan.clone(), options, &[]);
     let at = |clock: u64| Timestamp::from_millisecond(clock as i64).expect("a time");
@@ -157,12 +157,12 @@ fn main() {
         let plan = Arc::new(plan.expect("planned"));
         let durations = durations(plan.steps.len(), &mut dice);
         let bound = lower_bound(&plan, &durations);
-        let free = carry_out(&plan, &durations, RunOptions::default(), nodes);
+        let free = execute(&plan, &durations, RunOptions::default(), nodes);
         let by_group = RunOptions {
             by_group: true,
             ..RunOptions::default()
         };
-        let barriers = carry_out(&plan, &durations, by_group, nodes);
+        let barriers = execute(&plan, &durations, by_group, nodes);
         let ratio = |makespan: u64| makespan as f64 / bound as f64;
         println!(
             "| {nodes} | {edges} | {planning:.1} | {:.1} | {:.1} | {:.3} | {:.1} | {:.2} | {:.1} |",

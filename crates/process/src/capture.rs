@@ -148,7 +148,7 @@ impl LineSplitter {
 mod tests {
     use super::*;
 
-    fn kept(keep: CapturePart) -> (String, bool, bool) {
+    fn captured(keep: CapturePart) -> (String, bool, bool) {
         let mut captured = CapturedStream::new(keep);
         let within = captured.push(b"abc") && captured.push(b"def");
         let cut = captured.is_cut();
@@ -161,14 +161,20 @@ mod tests {
 
     #[test]
     fn each_rule_keeps_its_part_and_says_when_there_was_more() {
-        assert_eq!(kept(CapturePart::First(4)), ("abcd".to_owned(), true, true));
-        assert_eq!(kept(CapturePart::Last(4)), ("cdef".to_owned(), true, true));
         assert_eq!(
-            kept(CapturePart::AtMost(4)),
+            captured(CapturePart::First(4)),
+            ("abcd".to_owned(), true, true)
+        );
+        assert_eq!(
+            captured(CapturePart::Last(4)),
+            ("cdef".to_owned(), true, true)
+        );
+        assert_eq!(
+            captured(CapturePart::AtMost(4)),
             ("abcd".to_owned(), true, false)
         );
         assert_eq!(
-            kept(CapturePart::AtMost(6)),
+            captured(CapturePart::AtMost(6)),
             ("abcdef".to_owned(), false, true)
         );
     }

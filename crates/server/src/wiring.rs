@@ -221,7 +221,7 @@ fn of_services(services: &Services, stop: &CancellationToken) -> Vec<BackgroundT
     let (orchestration, hub) = (services.orchestration.clone(), services.hub.clone());
     let until = stop.clone();
     tasks.push(Box::pin(async move {
-        orchestration.tell_holds(hub, until).await
+        orchestration.notify_holds(hub, until).await
     }));
     let (cluster, hub) = (services.cluster.clone(), services.hub.clone());
     let until = stop.clone();

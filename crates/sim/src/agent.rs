@@ -1,7 +1,7 @@
 //! A simulated agent: the run queue, the worker, the spool and the delivery of a
 //! real one, over a bad network, across any number of lives.
 
-mod carry_out;
+mod simulated_run;
 mod stream;
 
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ use uuid::Uuid;
 use crate::servers::Servers;
 use crate::strike::KillSwitch;
 use crate::{Checker, CueChecker};
-use carry_out::{EventDelivery, SimulatedRuns};
+use simulated_run::{EventDelivery, SimulatedRuns};
 
 /// An agent, for as long as the fleet exists.
 #[derive(Clone)]
@@ -131,11 +131,11 @@ impl Agent {
             if *left == 0 {
                 let _ = over.send(());
             }
-            self.look_at_target(life).await;
+            self.check_target(life).await;
         }
         loop {
             tokio::time::sleep(self.pace).await;
-            self.look_at_target(life).await;
+            self.check_target(life).await;
         }
     }
 
@@ -151,7 +151,7 @@ impl Agent {
 
     /// Submits once. Returns true if it was acknowledged.
     async fn submit_once(&self, version: u64, settled: bool) -> bool {
-        let number = self.checker.says(&self.node, version);
+        let number = self.checker.record_facts(&self.node, version);
         let order = SubmissionOrder {
             session: self.session,
             number,
@@ -177,11 +177,11 @@ impl Agent {
     }
 
     /// Fetches the target, and requests a run if it has not been applied yet.
-    async fn look_at_target(&self, life: &Rehearsal) {
+    async fn check_target(&self, life: &Rehearsal) {
         let Some(known) = self.target().await else {
             return;
         };
-        let done = self.checker.carried_out(&self.node);
+        let done = self.checker.applied_catalog(&self.node);
         if done == Some(known.stored.target.catalog) || !life.is_at_rest() {
             return;
         }
@@ -194,7 +194,7 @@ impl Agent {
         );
         let id = request.id;
         if life.submit(request) {
-            self.checker.asked(&self.node, id);
+            self.checker.record_request(&self.node, id);
         }
     }
 
@@ -209,7 +209,7 @@ impl Agent {
                 };
                 // Each one once: checking a release of many nodes takes long.
                 if !checker.has_seen(&node, &known.entity_tag) {
-                    see_target(&checker, &services.releases, &node, &known).await;
+                    record_target(&checker, &services.releases, &node, &known).await;
                 }
                 answer.give(known);
             }
@@ -225,7 +225,7 @@ impl Agent {
 }
 
 /// Reports a target that a node received to the checker.
-pub(crate) async fn see_target(
+pub(crate) async fn record_target(
     checker: &Checker,
     releases: &bunraku_compile::Releases,
     node: &NodeName,
@@ -239,7 +239,7 @@ pub(crate) async fn see_target(
             let release = release.await.expect("the release of a target is there");
             let entries = release.map.into_iter();
             let map = entries.map(|entry| (entry.node, entry.catalog)).collect();
-            checker.keep_release(target.release, map)
+            checker.record_release(target.release, map)
         }
     };
     let named = map.get(node) == Some(&target.catalog);

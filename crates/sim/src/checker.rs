@@ -64,7 +64,7 @@ impl Checker {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn says(&self, node: &NodeName, version: u64) -> u64 {
+    pub(crate) fn record_facts(&self, node: &NodeName, version: u64) -> u64 {
         let mut notes = self.notes();
         let said = notes.said.entry(node.clone()).or_default();
         said.versions.push(version);
@@ -101,7 +101,7 @@ impl Checker {
         self.notes().releases.get(&number).cloned()
     }
 
-    pub(crate) fn keep_release(
+    pub(crate) fn record_release(
         &self,
         number: ReleaseNumber,
         map: BTreeMap<NodeName, CatalogId>,
@@ -149,11 +149,11 @@ impl Checker {
         );
     }
 
-    pub(crate) fn asked(&self, node: &NodeName, run: NodeRunId) {
+    pub(crate) fn record_request(&self, node: &NodeName, run: NodeRunId) {
         self.notes().asked.push((node.clone(), run));
     }
 
-    pub(crate) fn begun(&self, node: &NodeName, run: NodeRunId) {
+    pub(crate) fn record_start(&self, node: &NodeName, run: NodeRunId) {
         let done = RunActions {
             node: node.clone(),
             titles: Vec::new(),
@@ -172,7 +172,7 @@ impl Checker {
         self.notes().carried_out.insert(node.clone(), catalog);
     }
 
-    pub(crate) fn carried_out(&self, node: &NodeName) -> Option<CatalogId> {
+    pub(crate) fn applied_catalog(&self, node: &NodeName) -> Option<CatalogId> {
         self.notes().carried_out.get(node).copied()
     }
 

@@ -40,20 +40,20 @@ impl CountingCompiler {
     }
 
     pub fn compiles(&self) -> usize {
-        self.seen().compiles
+        self.counts().compiles
     }
 
     /// Returns the nodes that were compiled twice at once.
     pub fn twice_at_once(&self) -> Vec<NodeName> {
-        self.seen().twice.clone()
+        self.counts().twice.clone()
     }
 
-    fn seen(&self) -> std::sync::MutexGuard<'_, CompileCounts> {
+    fn counts(&self) -> std::sync::MutexGuard<'_, CompileCounts> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn begin(&self, node: &NodeName) -> CompileGuard {
-        let mut seen = self.seen();
+        let mut seen = self.counts();
         seen.compiles += 1;
         let count = seen.under_way.entry(node.clone()).or_default();
         *count += 1;
@@ -75,7 +75,7 @@ struct CompileGuard {
 
 impl Drop for CompileGuard {
     fn drop(&mut self) {
-        if let Some(count) = self.compiler.seen().under_way.get_mut(&self.node) {
+        if let Some(count) = self.compiler.counts().under_way.get_mut(&self.node) {
             *count -= 1;
         }
     }

@@ -61,7 +61,7 @@ impl CueChecker {
     }
 
     /// Records a request that a node accepted.
-    pub(crate) fn came(&self, node: &NodeName, request: &RunRequest) {
+    pub(crate) fn record_request(&self, node: &NodeName, request: &RunRequest) {
         let mut notes = self.notes();
         for cause in &request.causes {
             let Cause::Trigger(cause) = cause else {

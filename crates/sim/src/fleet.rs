@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::agent::{Agent, see_target};
+use crate::agent::{Agent, record_target};
 use crate::bug::Bug;
 use crate::compiler::version;
 use crate::servers::Servers;
@@ -208,7 +208,10 @@ impl Fleet {
         let deadline = Instant::now() + Duration::from_secs(600);
         while left > 0 {
             if Instant::now() >= deadline {
-                panic!("never: the rounds are over: {}", self.standing().await);
+                panic!(
+                    "never: the rounds are over: {}",
+                    self.describe_nodes().await
+                );
             }
             let pause = self.servers.chance.up_to(Duration::from_secs(3));
             tokio::select! {
@@ -345,7 +348,7 @@ impl Fleet {
         let deadline = Instant::now() + Duration::from_secs(3_600);
         while !holds(self).await {
             if Instant::now() >= deadline {
-                panic!("never: {what}: {}", self.standing().await);
+                panic!("never: {what}: {}", self.describe_nodes().await);
             }
             tokio::select! {
                 biased;
@@ -373,7 +376,7 @@ impl Fleet {
             if compiled.is_none() || compiled != self.field(keys::target(&agent.node)).await {
                 return false;
             }
-            let done = self.checker.carried_out(&agent.node);
+            let done = self.checker.applied_catalog(&agent.node);
             let done = done.map(|catalog| catalog.to_string());
             let at_rest = done == compiled && agent.is_at_rest();
             if !at_rest && !self.checker.is_lost(&agent.node) {
@@ -384,12 +387,12 @@ impl Fleet {
     }
 
     /// Describes the state of each node, for the analysis of a failed seed.
-    async fn standing(&self) -> String {
+    async fn describe_nodes(&self) -> String {
         let mut text = String::new();
         for agent in &self.agents {
             let compiled = self.field(keys::compiled(&agent.node)).await;
             let target = self.field(keys::target(&agent.node)).await;
-            let done = self.checker.carried_out(&agent.node);
+            let done = self.checker.applied_catalog(&agent.node);
             let at_rest = agent.is_at_rest();
             text.push_str(&format!(
                 "\n{}: compiled {compiled:?}, given {target:?}, did {done:?}, at rest: {at_rest}, lost: {}",
@@ -433,7 +436,7 @@ impl Fleet {
         let services = self.services();
         let target = services.board.get(node).await.expect("memory answers");
         let target = target.expect("it was released");
-        see_target(&self.checker, &services.releases, node, &target).await;
+        record_target(&self.checker, &services.releases, node, &target).await;
         assert_eq!(
             Some(target.stored.target.catalog.to_string()),
             self.field(keys::compiled(node)).await,
@@ -489,7 +492,7 @@ impl Fleet {
         failed_runs
     }
 
-    fn seen(&self) -> FleetCounts {
+    fn counts(&self) -> FleetCounts {
         FleetCounts {
             checker: self.checker.clone(),
             cues: self.cues.clone(),
@@ -551,6 +554,6 @@ pub fn simulate(plan: SimulationOptions) -> FleetCounts {
         let mut fleet = Fleet::start(plan).await;
         fleet.run().await;
         fleet.settle_and_check().await;
-        fleet.seen()
+        fleet.counts()
     })
 }

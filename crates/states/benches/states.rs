@@ -121,10 +121,10 @@ fn low() {
         answers[0]["errors"]
     );
     println!("render and order {count} states with 49,950 requisites, the best of several:");
-    told(own, salt);
+    print_comparison(own, salt);
 }
 
-fn told(own: f64, salt: f64) {
+fn print_comparison(own: f64, salt: f64) {
     println!("  bunraku {own:>8.3} s");
     println!("  salt    {salt:>8.3} s  (3008.3, modules loaded)");
     println!("  ratio   {:>8.1}", salt / own);
@@ -161,7 +161,7 @@ fn apply() {
         .enumerate()
     {
         println!("apply 300 files and 30 guarded commands, {what}:");
-        told(own[index], seconds(&answers[index]));
+        print_comparison(own[index], seconds(&answers[index]));
     }
 }
 

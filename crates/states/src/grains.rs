@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 /// Returns the grains of a node.
 pub fn grains(node: &str, facts: &Map<String, Value>) -> Map<String, Value> {
     let mut grains = facts.clone();
-    let at = |path: &str| look(facts, path);
+    let at = |path: &str| look_up(facts, path);
     let text = |path: &str| at(path).and_then(Value::as_str).map(str::to_owned);
     let mut put = |name: &str, value: Option<Value>| {
         if let Some(value) = value {
@@ -66,7 +66,7 @@ pub fn grains(node: &str, facts: &Map<String, Value>) -> Map<String, Value> {
     grains
 }
 
-fn look<'a>(facts: &'a Map<String, Value>, path: &str) -> Option<&'a Value> {
+fn look_up<'a>(facts: &'a Map<String, Value>, path: &str) -> Option<&'a Value> {
     let mut parts = path.split('.');
     let first = facts.get(parts.next()?)?;
     parts.try_fold(first, |value, part| match value {
@@ -76,7 +76,11 @@ fn look<'a>(facts: &'a Map<String, Value>, path: &str) -> Option<&'a Value> {
 }
 
 fn operating_system(facts: &Map<String, Value>, put: &mut impl FnMut(&str, Option<Value>)) {
-    let text = |path: &str| look(facts, path).and_then(Value::as_str).map(str::to_owned);
+    let text = |path: &str| {
+        look_up(facts, path)
+            .and_then(Value::as_str)
+            .map(str::to_owned)
+    };
     // `os` is a map in Facter's facts and a word in Salt's grains.
     let name = text("os.name");
     let family = text("os.family");
@@ -128,7 +132,8 @@ fn virtualisation(fact: Option<String>) -> String {
 }
 
 fn addresses(facts: &Map<String, Value>, put: &mut impl FnMut(&str, Option<Value>)) {
-    let Some(interfaces) = look(facts, "networking.interfaces").and_then(Value::as_object) else {
+    let Some(interfaces) = look_up(facts, "networking.interfaces").and_then(Value::as_object)
+    else {
         return;
     };
     let mut all: [Vec<String>; 2] = [Vec::new(), Vec::new()];

@@ -46,7 +46,7 @@ impl CatalogCache {
     }
 
     /// Stores a verified catalog.
-    pub(crate) fn keep(&self, id: CatalogId, text: &[u8]) -> Result<(), CatalogError> {
+    pub(crate) fn store(&self, id: CatalogId, text: &[u8]) -> Result<(), CatalogError> {
         let path = self.catalogs.join(id.to_string());
         bunraku_files::replace(&path, text, 0o600).map_err(file_error(&path))
     }

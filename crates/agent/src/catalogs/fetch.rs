@@ -56,7 +56,7 @@ impl CatalogCache {
     ) -> Result<Catalog, CatalogError> {
         let what = || format!("catalog {}", id.0.short());
         let zipped = download.encoding.as_deref() == Some("gzip");
-        let body = whole(download, limit, what).await?;
+        let body = read_body(download, limit, what).await?;
         let text = if zipped {
             unzipped(&body, limit, what)?
         } else {
@@ -69,7 +69,7 @@ impl CatalogCache {
         if catalog.id() != id {
             return Err(CatalogError::Wrong { what: what() });
         }
-        self.keep(id, &text)?;
+        self.store(id, &text)?;
         tracing::info!(catalog = %id.0.short(), bytes = text.len(), "fetched a catalog");
         Ok(catalog)
     }
@@ -111,7 +111,7 @@ impl CatalogCache {
 }
 
 /// Returns the complete body, unless it is larger than allowed.
-async fn whole(
+async fn read_body(
     mut download: Download,
     limit: u64,
     what: impl Fn() -> String,

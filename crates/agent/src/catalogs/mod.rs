@@ -131,8 +131,8 @@ impl Catalogs {
     }
 
     /// Records a target that arrived on the stream.
-    pub(crate) fn told(&self, target: Option<bunraku_wire::api::Target>) {
-        if self.targets.told(target) {
+    pub(crate) fn receive_target(&self, target: Option<bunraku_wire::api::Target>) {
+        if self.targets.receive_from_stream(target) {
             self.changed.notify_one();
         }
     }
@@ -159,7 +159,7 @@ impl Catalogs {
 
     /// Returns the archives of plugins that the cached catalogs name.
     pub(crate) fn named_plugins(&self) -> Vec<ContentId> {
-        let catalogs = self.targets.kept().into_iter();
+        let catalogs = self.targets.catalogs_to_keep().into_iter();
         let catalogs = catalogs.filter_map(|id| self.cache.catalog(id));
         let plugins = catalogs.filter_map(|catalog| plugins_of(&catalog));
         plugins.map(|file| file.content).collect()
@@ -175,7 +175,7 @@ impl Catalogs {
             .cache
             .complete(&self.client, &self.node, target, &self.options);
         let catalog = complete.await?;
-        self.cache.prune(&self.targets.kept());
+        self.cache.prune(&self.targets.catalogs_to_keep());
         Ok(catalog)
     }
 }

@@ -78,7 +78,7 @@ impl Targets {
     }
 
     /// Records the target that the stream delivered. Returns whether it is a new one.
-    pub(crate) fn told(&self, target: Option<Target>) -> bool {
+    pub(crate) fn receive_from_stream(&self, target: Option<Target>) -> bool {
         let changed = self.replace(target, None);
         self.inner.on_stream.store(true, Ordering::SeqCst);
         changed
@@ -122,14 +122,16 @@ impl Targets {
             .await
         {
             Ok(ConditionalReply::Unchanged) => Ok(false),
-            Ok(ConditionalReply::Changed { value, etag, old }) => Ok(self.heard(value, etag, old)),
+            Ok(ConditionalReply::Changed { value, etag, old }) => {
+                Ok(self.store_reply(value, etag, old))
+            }
             Err(error) if error.status() == Some(404) => Ok(self.replace(None, None)),
             Err(error) => Err(error),
         }
     }
 
     /// Returns the catalogs that are worth keeping.
-    pub(crate) fn kept(&self) -> Vec<CatalogId> {
+    pub(crate) fn catalogs_to_keep(&self) -> Vec<CatalogId> {
         let stored = self.stored();
         let current = stored.target.as_ref().map(|target| target.catalog);
         current.into_iter().chain(stored.previous).collect()
@@ -137,7 +139,7 @@ impl Targets {
 
     /// Stores a received target. A server without a majority of the datastores may lag behind, so
     /// its answer does not move a node back to an earlier release.
-    fn heard(&self, target: Target, etag: Option<String>, old: bool) -> bool {
+    fn store_reply(&self, target: Target, etag: Option<String>, old: bool) -> bool {
         let known = self.known().filter(|_| old);
         let goes_back = known.is_some_and(|known| {
             known.environment == target.environment && known.release > target.release
@@ -232,12 +234,12 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let name = NodeName::new("web-1").expect("a name");
         let targets = Targets::open(directory.path(), &name).expect("it opens");
-        assert!(targets.heard(target(2), None, false));
-        assert!(!targets.heard(target(1), None, true), "it may be old");
+        assert!(targets.store_reply(target(2), None, false));
+        assert!(!targets.store_reply(target(1), None, true), "it may be old");
         assert_eq!(targets.known(), Some(target(2)));
-        assert!(targets.heard(target(3), None, true), "newer is newer");
+        assert!(targets.store_reply(target(3), None, true), "newer is newer");
         assert!(
-            targets.heard(target(1), None, false),
+            targets.store_reply(target(1), None, false),
             "somebody wants it so"
         );
         assert_eq!(targets.known(), Some(target(1)));
@@ -265,13 +267,13 @@ mod tests {
         let targets = Targets::open(directory.path(), &NodeName::new("web-1").expect("a name"))
             .expect("it opens");
         let client = client_without_servers();
-        targets.told(Some(target(1)));
+        targets.receive_from_stream(Some(target(1)));
         let known = targets.newest(&client).await.expect("a target");
         assert_eq!((known.target, known.from_cache), (target(1), false));
-        targets.told(None);
+        targets.receive_from_stream(None);
         let none = targets.newest(&client).await;
         assert!(matches!(none, Err(CatalogError::NoTarget)), "{none:?}");
-        targets.told(Some(target(2)));
+        targets.receive_from_stream(Some(target(2)));
         targets.stream_ended();
         let known = targets.newest(&client).await.expect("a target");
         assert_eq!((known.target, known.from_cache), (target(2), true));

@@ -86,7 +86,7 @@ impl ReportsTo for ReportDelivery {
 }
 
 fn not_taken(error: ClientError) -> DeliveryError {
-    match (error.wanted(), error.status()) {
+    match (error.expected_number(), error.status()) {
         (Some(wanted), _) => DeliveryError::Gap { wanted },
         (None, Some(413)) => DeliveryError::TooLarge,
         (None, Some(400)) => DeliveryError::NotUnderstood(error.to_string()),

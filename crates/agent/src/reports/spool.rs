@@ -173,7 +173,7 @@ impl Spool {
     }
 
     /// Returns whether the spool has a report of this run.
-    pub(crate) fn knows(&self, run: NodeRunId) -> bool {
+    pub(crate) fn contains(&self, run: NodeRunId) -> bool {
         self.runs().files.values().any(|file| file.run == run)
     }
 

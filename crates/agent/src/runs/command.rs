@@ -73,11 +73,7 @@ impl PreparedRun for PreparedCommand {
         RunDescription::new(self.order.mode)
     }
 
-    async fn carry_out(
-        self: Box<Self>,
-        recorder: Arc<Recorder>,
-        stop: CancellationToken,
-    ) -> RunEnd {
+    async fn execute(self: Box<Self>, recorder: Arc<Recorder>, stop: CancellationToken) -> RunEnd {
         let mut child = match self.spawn() {
             Ok(child) => child,
             Err(error) => {

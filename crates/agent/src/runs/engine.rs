@@ -166,11 +166,7 @@ impl PreparedRun for PreparedCatalog {
         }
     }
 
-    async fn carry_out(
-        self: Box<Self>,
-        recorder: Arc<Recorder>,
-        stop: CancellationToken,
-    ) -> RunEnd {
+    async fn execute(self: Box<Self>, recorder: Arc<Recorder>, stop: CancellationToken) -> RunEnd {
         let failed = |message: String| RunEnd {
             ending: RunEnding::Failed,
             message: Some(message),

@@ -125,6 +125,5 @@ pub trait PreparedRun: Send {
 
     /// Executes the run. Ends early once `stop` is cancelled, but not before everything that it
     /// started has ended.
-    async fn carry_out(self: Box<Self>, recorder: Arc<Recorder>, stop: CancellationToken)
-    -> RunEnd;
+    async fn execute(self: Box<Self>, recorder: Arc<Recorder>, stop: CancellationToken) -> RunEnd;
 }

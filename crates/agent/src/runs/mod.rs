@@ -8,6 +8,7 @@
 //! Not included: where catalogs come from (`catalogs`), how reports are sent (`reports`), and who
 //! requests runs (`commands`, `schedule`).
 
+mod activity_reports;
 mod command;
 mod engine;
 mod event;
@@ -20,7 +21,6 @@ mod puppet;
 mod queue;
 mod queue_file;
 mod released;
-mod tell;
 mod work;
 
 use std::io;
@@ -34,6 +34,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+pub(crate) use activity_reports::report_activity;
 pub use command::{CommandMethod, CommandOptions};
 pub(crate) use engine::EngineMethod;
 pub use engine::EngineOptions;
@@ -42,7 +43,6 @@ pub use puppet::{PuppetForm, PuppetMethod, PuppetOptions};
 pub(crate) use queue::{CancelOutcome, QueuedRun, SubmitOutcome, SubmitRefusal};
 pub use queue_file::QueueError;
 pub(crate) use queue_file::QueueFile;
-pub(crate) use tell::tell_servers;
 
 use crate::reports::Spool;
 use crate::windows::Windows;
@@ -137,7 +137,9 @@ impl Runs {
         };
         match &submitted {
             Ok(_) => self.wake(),
-            Err(refused @ SubmitRefusal::Disabled { .. }) if !self.inner.spool.knows(asked.id) => {
+            Err(refused @ SubmitRefusal::Disabled { .. })
+                if !self.inner.spool.contains(asked.id) =>
+            {
                 let run = QueuedRun::of(asked, now);
                 self.report_unstarted(&run, RunEnding::Disabled, refused.to_string());
             }

@@ -40,8 +40,8 @@ pub(super) async fn attend(
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let told = async {
         tokio::join!(
-            tell(stdout, "info", recorder),
-            tell(stderr, "warning", recorder)
+            log_output(stdout, "info", recorder),
+            log_output(stderr, "warning", recorder)
         );
     };
     tokio::pin!(told);
@@ -71,7 +71,7 @@ async fn wait(child: &mut Child, stop: &CancellationToken) -> std::io::Result<Ex
 }
 
 /// Logs every line of output as it arrives.
-async fn tell(pipe: Option<impl AsyncRead + Unpin>, level: &str, recorder: &Recorder) {
+async fn log_output(pipe: Option<impl AsyncRead + Unpin>, level: &str, recorder: &Recorder) {
     let Some(mut pipe) = pipe else { return };
     let mut lines = LineSplitter::new(LONGEST_LINE);
     let mut buffer = vec![0; LONGEST_LINE];

@@ -56,11 +56,7 @@ impl PreparedRun for Script {
         RunDescription::new(self.order.mode)
     }
 
-    async fn carry_out(
-        self: Box<Self>,
-        recorder: Arc<Recorder>,
-        stop: CancellationToken,
-    ) -> RunEnd {
+    async fn execute(self: Box<Self>, recorder: Arc<Recorder>, stop: CancellationToken) -> RunEnd {
         recorder.log("info", None, "at work");
         let _ = self.method.started.send(self.order.clone());
         let next = std::future::poll_fn(|context| {

@@ -41,7 +41,7 @@ impl Runs {
                 }
                 at_work = self.start().map(|run| {
                     let (runs, shutdown) = (self.clone(), shutdown.clone());
-                    let future = async move { runs.carry_out(run, &shutdown).await };
+                    let future = async move { runs.execute(run, &shutdown).await };
                     Box::pin(future) as Pin<Box<dyn Future<Output = ()> + Send>>
                 });
             }
@@ -114,7 +114,7 @@ impl Runs {
         Some(run)
     }
 
-    async fn carry_out(&self, run: QueuedRun, shutdown: &CancellationToken) {
+    async fn execute(&self, run: QueuedRun, shutdown: &CancellationToken) {
         let stop = match &self.current().run {
             Some((_, stop)) => stop.clone(),
             None => CancellationToken::new(),
@@ -153,7 +153,7 @@ impl Runs {
                 self.report_unstarted_with(&run, ending, message, failure);
             }
             Ok(Ok(prepared)) => {
-                self.carry_out_prepared(&run, prepared, method.name(), limit, &stop, shutdown)
+                self.execute_prepared(&run, prepared, method.name(), limit, &stop, shutdown)
                     .await;
             }
         }
@@ -166,7 +166,7 @@ impl Runs {
         self.inner.changed.notify_one();
     }
 
-    async fn carry_out_prepared(
+    async fn execute_prepared(
         &self,
         run: &QueuedRun,
         prepared: Box<dyn PreparedRun>,
@@ -182,7 +182,7 @@ impl Runs {
         // The run has its own token, so that the reason for stopping is known before the run is
         // stopped.
         let ending = CancellationToken::new();
-        let work = prepared.carry_out(Arc::clone(&recorder), ending.clone());
+        let work = prepared.execute(Arc::clone(&recorder), ending.clone());
         tokio::pin!(work);
         let mut interrupted = false;
         let end = tokio::select! {

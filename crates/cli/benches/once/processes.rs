@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use bunraku_store::testing::EtcdCluster;
 
+use crate::print_samples;
 use crate::server::BenchServer;
-use crate::tell;
 
 fn timed(mut command: Command, wanted: i32) -> Duration {
     command
@@ -37,8 +37,8 @@ pub(crate) async fn stat_beside_true(server: &BenchServer, calls: usize) {
         nothing.push(timed(Command::new("/bin/true"), 0));
     }
     println!("\n## the command line, {calls} calls");
-    tell("bunraku stat", &ours);
-    tell("/bin/true", &nothing);
+    print_samples("bunraku stat", &ours);
+    print_samples("/bin/true", &nothing);
 }
 
 /// Runs two waiting processes: measures from the end of the first to the start of the second.
@@ -68,8 +68,8 @@ pub(crate) async fn locks_beside_etcdctl(server: &BenchServer, rounds: usize) {
     let ours: Vec<Duration> = (0..rounds).map(|_| hand_over(&own)).collect();
     let theirs: Vec<Duration> = (0..rounds).map(|_| hand_over(&etcdctl)).collect();
     println!("\n## a lock passes from process to process, {rounds} rounds");
-    tell("bunraku lock exec", &ours);
-    tell("etcdctl lock", &theirs);
+    print_samples("bunraku lock exec", &ours);
+    print_samples("etcdctl lock", &theirs);
 }
 
 fn hand_over(lock: &dyn Fn(&str) -> Command) -> Duration {

@@ -75,7 +75,7 @@ impl EventSink for View {
             return;
         }
         if let Some(progress) = &self.progress {
-            progress.tell(&event);
+            progress.update(&event);
         }
         match event {
             Event::Finished(finished) => self.finished(finished),

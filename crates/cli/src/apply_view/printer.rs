@@ -30,7 +30,7 @@ impl Printer {
 
     /// Prints to stdout, if the reader is still there.
     pub(super) fn result(&self, text: &str) -> io::Result<()> {
-        self.keep(text);
+        self.append_to_log(text);
         let mut out = anstream::stdout().lock();
         out.write_all(text.as_bytes())?;
         out.flush()
@@ -38,12 +38,12 @@ impl Printer {
 
     /// Prints a line to stderr.
     pub(crate) fn error_line(&self, text: &str) {
-        self.keep(text);
-        self.keep("\n");
+        self.append_to_log(text);
+        self.append_to_log("\n");
         let _ = writeln!(anstream::stderr().lock(), "{text}");
     }
 
-    fn keep(&self, text: &str) {
+    fn append_to_log(&self, text: &str) {
         if let Some(log) = &self.log {
             log.add(strip_str(text).to_string().as_bytes());
         }

@@ -27,7 +27,7 @@ impl Progress {
         }
     }
 
-    pub(super) fn tell(&self, event: &Event<'_>) {
+    pub(super) fn update(&self, event: &Event<'_>) {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         match event {
             Event::Begun { resources, .. } => self.bar.set_length(*resources as u64),

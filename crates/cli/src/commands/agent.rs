@@ -21,7 +21,7 @@ use crate::duration::HumanDuration;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::ordering::ordering_mode;
-use crate::signals::{asked_to_end, end_with_parent};
+use crate::signals::{end_with_parent, termination_signal};
 
 #[derive(Args)]
 #[command(after_help = "Examples:
@@ -130,7 +130,7 @@ pub(crate) fn run(arguments: AgentArguments, context: &Context) -> Result<Exit, 
         let shutdown = CancellationToken::new();
         let stop = shutdown.clone();
         tokio::spawn(async move {
-            if let Ok(signal) = asked_to_end().await {
+            if let Ok(signal) = termination_signal().await {
                 tracing::info!(signal, "shutting down");
             }
             stop.cancel();

@@ -11,7 +11,7 @@ use clap::Args;
 use crate::demo::{DemoFleet, Stage};
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::signals::asked_to_end;
+use crate::signals::termination_signal;
 
 #[derive(Args)]
 #[command(after_help = "Examples:
@@ -48,7 +48,7 @@ pub(crate) fn run(arguments: &DemoArguments) -> Result<Exit, Failure> {
         let mut fleet = DemoFleet::new(arguments.dir.as_deref())?;
         let outcome = tokio::select! {
             outcome = perform(&mut fleet, &mut stage, arguments) => outcome,
-            signal = asked_to_end() => {
+            signal = termination_signal() => {
                 stage.note(&format!("{} received, cleaning up", signal?));
                 Ok(Exit::Error)
             }
@@ -124,7 +124,7 @@ async fn perform(
         ))
     })??;
     if keep {
-        fleet.tell_what_to_try(stage);
+        fleet.show_what_to_try(stage);
         std::future::pending::<()>().await;
     }
     Ok(Exit::Done)

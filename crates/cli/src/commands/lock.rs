@@ -22,9 +22,9 @@ use crate::context::Context;
 use crate::duration::HumanDuration;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::lease::keep_lease;
+use crate::lease::renew_until_lost;
 use crate::output::{self, Table, ago};
-use crate::signals::asked_to_end;
+use crate::signals::termination_signal;
 use crate::task_log::TaskLog;
 
 /// Others hold it, and the time to wait is over.
@@ -252,7 +252,7 @@ async fn wait_in_line(
     };
     let reply = tokio::select! {
         reply = line => reply?,
-        signal = asked_to_end() => {
+        signal = termination_signal() => {
             leave(client, name, session).await;
             let signal = signal?;
             return Err(Failure::new(format!("{signal} while waiting for {name}")));
@@ -315,7 +315,7 @@ async fn exec(
         async move { client.call_with(lease, &LockToken { token }).await }
     };
     let ttl = Duration::from_secs(wish.lease.0.as_secs().max(1));
-    let lost = keep_lease(ttl, granted, renew);
+    let lost = renew_until_lost(ttl, granted, renew);
     match bound_child::run(job, &TaskLog::default(), lost).await? {
         ProgramEnd::Exit(code) => {
             let at = ReleaseLock.at(&name);

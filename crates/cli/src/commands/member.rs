@@ -32,8 +32,8 @@ impl Link {
 
 #[async_trait]
 impl ClusterMember for Link {
-    fn sight(&self) -> ClusterView {
-        self.member.sight()
+    fn view(&self) -> ClusterView {
+        self.member.view()
     }
 
     fn servers(&self) -> Vec<String> {

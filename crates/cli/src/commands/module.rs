@@ -116,7 +116,7 @@ pub(crate) fn run(command: ModuleCommand, context: &Context) -> Result<Exit, Fai
                     .hint_if(hint)
                     .exit(Exit::Refused)
             })?;
-            told(&module, "verified", json)
+            print_module(&module, "verified", json)
         }
         ModuleCommand::Install {
             source,
@@ -127,7 +127,7 @@ pub(crate) fn run(command: ModuleCommand, context: &Context) -> Result<Exit, Fai
             let shelf = ModuleStore::new(&state.state_dir);
             let (name, package) = source.package()?;
             let module = (shelf.install(&name, &package, &trust)).map_err(refused)?;
-            told(&module, "installed", json)
+            print_module(&module, "installed", json)
         }
         ModuleCommand::List {
             published: true, ..
@@ -271,7 +271,7 @@ fn signed(file: &Path, key: &Path, json: bool) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-fn described(module: &VerifiedModule) -> Value {
+fn to_json(module: &VerifiedModule) -> Value {
     let manifest = module.manifest();
     json!({
         "name": manifest.name,
@@ -283,9 +283,9 @@ fn described(module: &VerifiedModule) -> Value {
     })
 }
 
-fn told(module: &VerifiedModule, what: &str, json: bool) -> Result<Exit, Failure> {
+fn print_module(module: &VerifiedModule, what: &str, json: bool) -> Result<Exit, Failure> {
     if json {
-        output::json(&described(module))?;
+        output::json(&to_json(module))?;
         return Ok(Exit::Done);
     }
     let manifest = module.manifest();
@@ -322,7 +322,7 @@ fn list(keys: &Path, state_directory: &Path, json: bool) -> Result<Exit, Failure
                     short,
                     "verified".to_owned(),
                 ]);
-                all.push(described(&module));
+                all.push(to_json(&module));
             }
             Err(error) => {
                 exit = Exit::Refused;

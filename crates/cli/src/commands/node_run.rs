@@ -226,10 +226,10 @@ async fn follow(client: &Client, asked: NodeOutcome, json: bool) -> Result<NodeO
             Err(error) => Err(error),
         };
         match broke {
-            Ok(Some(outcome)) => return told(client, outcome, json).await,
+            Ok(Some(outcome)) => return print_outcome(client, outcome, json).await,
             // The server ended it: because it ends itself, or because the node is lost.
             Ok(None) => match lost(client, &asked).await {
-                Ok(Some(outcome)) => return told(client, outcome, json).await,
+                Ok(Some(outcome)) => return print_outcome(client, outcome, json).await,
                 Ok(None) => tokio::time::sleep(RETRY).await,
                 Err(error) if error.is_passing() => tokio::time::sleep(RETRY).await,
                 Err(error) => return Err(failed(&error)),
@@ -240,7 +240,11 @@ async fn follow(client: &Client, asked: NodeOutcome, json: bool) -> Result<NodeO
     }
 }
 
-async fn told(client: &Client, outcome: NodeOutcome, json: bool) -> Result<NodeOutcome, Failure> {
+async fn print_outcome(
+    client: &Client,
+    outcome: NodeOutcome,
+    json: bool,
+) -> Result<NodeOutcome, Failure> {
     if !json {
         let at = ShowReport.at((&outcome.node, &outcome.run));
         let summary: ReportSummary = client.call(at).await.map_err(|error| failed(&error))?;

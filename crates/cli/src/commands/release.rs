@@ -228,7 +228,7 @@ async fn report(
     if json {
         output::json(reply)?;
     } else {
-        output::write(&format!("{}\n", told(release, Some(state))))?;
+        output::write(&format!("{}\n", summary_line(release, Some(state))))?;
         if let Some(hold) = &reply.hold {
             eprintln!("held: {} ({})", hold.reason, hold.by);
         }
@@ -253,7 +253,7 @@ async fn applied(client: &Client, release: &ReleaseSummary) -> Result<ReleaseSta
 }
 
 /// `release 4  production  everything  enforce  12 of 40 nodes changed  current`
-fn told(release: &ReleaseSummary, state: Option<ReleaseState>) -> String {
+fn summary_line(release: &ReleaseSummary, state: Option<ReleaseState>) -> String {
     let mut parts = vec![
         format!("release {}", release.number),
         release.environment.to_string(),
@@ -367,7 +367,7 @@ async fn show(
         return Ok(Exit::Done);
     }
     let release = &detail.summary;
-    let mut text = format!("{}\n", told(release, Some(detail.state)));
+    let mut text = format!("{}\n", summary_line(release, Some(detail.state)));
     let parent = release
         .parent
         .map_or_else(|| "none".to_owned(), |parent| parent.to_string());

@@ -152,6 +152,8 @@ async fn show(
         return Ok(Exit::Done);
     }
     let state = state(&summary);
-    output::write(&report_view::whole(&summary, &state, &events, all, logs))?;
+    output::write(&report_view::render_report(
+        &summary, &state, &events, all, logs,
+    ))?;
     Ok(Exit::Done)
 }

@@ -141,8 +141,12 @@ pub(crate) fn run(arguments: RunArguments, context: &Context) -> Result<Exit, Fa
                 let outcome = run_follow::follow(&client, &run, json, Interrupt::Leave).await?;
                 Ok(exit_of(outcome))
             }
-            Some(RunCommand::Stop { run }) => asked(client.call(StopRun.at(&run)).await, &run),
-            Some(RunCommand::Cancel { run }) => asked(client.call(CancelRun.at(&run)).await, &run),
+            Some(RunCommand::Stop { run }) => {
+                print_requested(client.call(StopRun.at(&run)).await, &run)
+            }
+            Some(RunCommand::Cancel { run }) => {
+                print_requested(client.call(CancelRun.at(&run)).await, &run)
+            }
             Some(RunCommand::Resume { run, files, yes }) => {
                 resume(&client, &run, files, yes, json).await
             }
@@ -202,7 +206,7 @@ async fn start(
     };
     let outcome = begin(client, &new, detach, json).await?;
     if let Some((record, outcome)) = &outcome {
-        how.hooks.carry_out(record, *outcome)?;
+        how.hooks.run_command(record, *outcome)?;
     }
     Ok(outcome.map_or(Exit::Done, |outcome| exit_of(outcome.1)))
 }
@@ -332,7 +336,7 @@ async fn show(
     })
 }
 
-fn asked(reply: Result<(), ClientError>, run: &str) -> Result<Exit, Failure> {
+fn print_requested(reply: Result<(), ClientError>, run: &str) -> Result<Exit, Failure> {
     reply.map_err(|error| failed(&error))?;
     eprintln!("Requested.\n\nhint: follow it with `bunraku run watch {run}`");
     Ok(Exit::Done)

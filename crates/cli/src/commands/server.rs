@@ -28,7 +28,7 @@ use crate::config::{
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::signals::{asked_to_end, end_with_parent};
+use crate::signals::{end_with_parent, termination_signal};
 use crate::wiring::Wiring;
 
 #[derive(Args)]
@@ -91,7 +91,7 @@ async fn serve(
     wiring: Wiring,
 ) -> Result<Exit, Failure> {
     raise_file_limit(section.limits.connections);
-    let ending = tokio::spawn(asked_to_end());
+    let ending = tokio::spawn(termination_signal());
     let data_dir = arguments
         .data_dir
         .clone()

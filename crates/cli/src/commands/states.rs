@@ -59,7 +59,7 @@ enum ShowError {
 /// Runs the command.
 pub(crate) fn run(arguments: &StatesArgs, context: &Context) -> ExitCode {
     let StatesCommand::Show(show) = &arguments.command;
-    match shown(show, context) {
+    match show_states(show, context) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             apply_view::print_error(&error, None);
@@ -68,7 +68,7 @@ pub(crate) fn run(arguments: &StatesArgs, context: &Context) -> ExitCode {
     }
 }
 
-fn shown(arguments: &ShowArgs, context: &Context) -> Result<(), ShowError> {
+fn show_states(arguments: &ShowArgs, context: &Context) -> Result<(), ShowError> {
     let json = context.global.json;
     let answers = Arc::new(MachineAnswers {
         fleet: Arc::new(Fleet::new(context)),

@@ -78,7 +78,7 @@ fn watch(arguments: crate::cues::WatchArguments) -> Result<Exit, Failure> {
         let stop = shutdown.clone();
         tokio::spawn(async move {
             // Without signals it is ended by other means.
-            let _ = crate::signals::asked_to_end().await;
+            let _ = crate::signals::termination_signal().await;
             stop.cancel();
         });
         crate::cues::watch(arguments, shutdown).await?;

@@ -5,7 +5,7 @@ use bunraku_wire::api::cluster::{ClusterStatus, MemberRecord, MemberState};
 use jiff::Timestamp;
 
 use super::page::{PageError, Source, local, plain, tone_of};
-use crate::cluster_view::{DataRole, hints, role, seen, summary, word};
+use crate::cluster_view::{DataRole, hints, last_observation, role, summary, word};
 use crate::output::ago;
 
 pub(super) async fn page(source: &Source) -> Result<ClusterPage, PageError> {
@@ -49,7 +49,7 @@ pub(super) async fn page(source: &Source) -> Result<ClusterPage, PageError> {
 }
 
 fn line(status: &ClusterStatus, member: &MemberRecord, now: Timestamp) -> ServerLine {
-    let seen = seen(status, member);
+    let seen = last_observation(status, member);
     let datastore = role(status, member);
     ServerLine {
         name: member.name.to_string(),

@@ -45,7 +45,7 @@ impl ConsoleAuth {
         host.is_some_and(|host| self.hosts.iter().any(|own| own == host))
     }
 
-    fn knows(&self, headers: &HeaderMap) -> bool {
+    fn has_valid_cookie(&self, headers: &HeaderMap) -> bool {
         let cookies = headers.get_all(header::COOKIE).iter();
         let cookies = cookies.filter_map(|it| it.to_str().ok());
         cookies
@@ -90,7 +90,7 @@ impl ConsoleAuth {
                 Err(no_key())
             };
         }
-        if self.knows(request.headers()) {
+        if self.has_valid_cookie(request.headers()) {
             Ok(None)
         } else {
             Err(no_key())

@@ -24,7 +24,7 @@ use bunraku_wire::Client;
 
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::signals::asked_to_end;
+use crate::signals::termination_signal;
 use door::ConsoleAuth;
 use page::{PageError, Source, rendered};
 
@@ -46,7 +46,7 @@ pub(crate) async fn serve(
     eprintln!("Open this address in a browser on this machine. Press Ctrl-C to stop the console.");
     axum::serve(listener, pages)
         .with_graceful_shutdown(async {
-            if let Err(error) = asked_to_end().await {
+            if let Err(error) = termination_signal().await {
                 tracing::error!(error = %error, "cannot listen for signals");
             }
         })

@@ -89,7 +89,7 @@ pub(super) async fn one(source: &Source, run: &str) -> Result<RunPage, PageError
             ..line(&record, now)
         },
         groups: run.plan().groups.len(),
-        done: percent(tally.over(), tally.all()),
+        done: percent(tally.finished(), tally.all()),
         timeline: run.begun().is_some(),
         more: steps.len().saturating_sub(MOST_STEPS),
         steps: (steps.into_iter().take(MOST_STEPS))

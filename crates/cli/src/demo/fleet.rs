@@ -202,7 +202,7 @@ impl DemoFleet {
                 if node.fact_set.is_some() && told.insert((name.clone(), "facts")) {
                     stage.note(&format!(
                         "{name}  {}",
-                        self.told_facts(client, &node.name).await?
+                        self.describe_facts(client, &node.name).await?
                     ));
                 }
             }
@@ -213,7 +213,7 @@ impl DemoFleet {
         }
     }
 
-    async fn told_facts(&self, client: &Client, node: &NodeName) -> Result<String, Failure> {
+    async fn describe_facts(&self, client: &Client, node: &NodeName) -> Result<String, Failure> {
         let reply = client.call(ShowFacts.at(node)).await;
         let reply: FactsReply = reply.map_err(|error| failed(&error))?;
         let fact = |path: &str| {
@@ -337,7 +337,7 @@ impl DemoFleet {
         Ok(())
     }
 
-    pub(crate) fn tell_what_to_try(&self, stage: &mut Stage) {
+    pub(crate) fn show_what_to_try(&self, stage: &mut Stage) {
         let Some(ready) = &self.ready else { return };
         stage.act("The demo keeps running; try this in another terminal");
         stage.text(&format!(

@@ -51,7 +51,7 @@ impl DemoFleet {
             "{} took over the run from its log",
             next.unwrap_or_else(|| "another server".to_owned())
         ));
-        self.tell_who_ran(stage).await?;
+        self.show_who_ran(stage).await?;
         self.restart_member(&killed).await?;
         stage.note(&format!("{killed} restarted"));
         Ok(())
@@ -80,7 +80,7 @@ impl DemoFleet {
     }
 
     /// Shows from the reports that each node ran once.
-    async fn tell_who_ran(&self, stage: &Stage) -> Result<(), Failure> {
+    async fn show_who_ran(&self, stage: &Stage) -> Result<(), Failure> {
         let client = self.client()?;
         let runs: Vec<RunSummary> = client
             .call(ListRuns)

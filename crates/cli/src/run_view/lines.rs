@@ -66,7 +66,7 @@ fn changed(run: &Run, step: StepIndex) -> String {
     let status = &run.statuses()[step.at()];
     let name = name(run, step);
     let tally = run.tally();
-    let progress = format!("{} of {} done", tally.over(), tally.all());
+    let progress = format!("{} of {} done", tally.finished(), tally.all());
     match &status.state {
         StepState::Starting => format!("{name} is starting"),
         StepState::Running => format!("{name} is running"),

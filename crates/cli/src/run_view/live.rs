@@ -26,7 +26,7 @@ impl LiveView {
     }
 
     /// Prints a permanent line.
-    pub(crate) fn say(&self, line: &str) {
+    pub(crate) fn print_line(&self, line: &str) {
         // If the terminal is gone, nothing can be done.
         let _ = self.lines.println(line);
     }

@@ -45,7 +45,7 @@ pub(crate) fn screen(run: &Run, progress: &Progress, now: Timestamp, size: Scree
     let mut lines = if whole {
         tree(run, progress, now)
     } else {
-        at_work(run, progress, now, room.saturating_sub(2))
+        running_nodes(run, progress, now, room.saturating_sub(2))
     };
     lines.push(counts(run));
     lines.extend(awaited(run));
@@ -69,7 +69,7 @@ fn tree(run: &Run, progress: &Progress, now: Timestamp) -> Vec<String> {
 }
 
 /// Renders only running nodes, the longest-running first.
-fn at_work(run: &Run, progress: &Progress, now: Timestamp, most: usize) -> Vec<String> {
+fn running_nodes(run: &Run, progress: &Progress, now: Timestamp, most: usize) -> Vec<String> {
     let mut active: Vec<(Option<Timestamp>, StepIndex)> = (0..)
         .map(StepIndex)
         .zip(run.statuses())
@@ -182,8 +182,8 @@ fn waits(run: &Run, step: StepIndex) -> String {
 /// Counts the nodes in each state.
 fn counts(run: &Run) -> String {
     let tally = run.tally();
-    let bad = tally.over() - tally.succeeded - tally.skipped - tally.cancelled;
-    let mut parts = vec![format!("{} of {} done", tally.over(), tally.all())];
+    let bad = tally.finished() - tally.succeeded - tally.skipped - tally.cancelled;
+    let mut parts = vec![format!("{} of {} done", tally.finished(), tally.all())];
     for (count, word) in [
         (bad, "did not succeed"),
         (tally.skipped, "skipped"),

@@ -195,7 +195,7 @@ pub(crate) fn list_state(run: &RunSummary, now: Timestamp) -> String {
         },
         Some(end) => {
             let tally = end.tally;
-            let bad = tally.over() - tally.succeeded - tally.skipped - tally.cancelled;
+            let bad = tally.finished() - tally.succeeded - tally.skipped - tally.cancelled;
             match end.outcome {
                 RunOutcome::Failed => format!("failed ({bad} of {})", tally.all()),
                 outcome => outcome_word(outcome).to_owned(),

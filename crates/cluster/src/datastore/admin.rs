@@ -105,7 +105,7 @@ impl Admin {
     }
 
     /// Returns the status of one datastore.
-    pub async fn standing(&self, endpoint: &str) -> Result<DatastoreStatus, AdminError> {
+    pub async fn status(&self, endpoint: &str) -> Result<DatastoreStatus, AdminError> {
         let mut client = self.client(endpoint).await?;
         let status = in_time(client.status()).await?;
         let own = status.header().map(etcd_client::ResponseHeader::member_id);
@@ -134,7 +134,7 @@ impl Admin {
     async fn led(&self, endpoints: &[String]) -> Result<String, AdminError> {
         let mut asked: FuturesUnordered<_> = endpoints
             .iter()
-            .map(|endpoint| async move { (endpoint, self.standing(endpoint).await) })
+            .map(|endpoint| async move { (endpoint, self.status(endpoint).await) })
             .collect();
         let mut hears = None;
         while let Some((endpoint, answer)) = asked.next().await {

@@ -34,9 +34,9 @@ impl Inspector {
     }
 
     /// Returns the installed program, or `None` if it cannot be read.
-    pub async fn look(&self) -> Option<Program> {
+    pub async fn read(&self) -> Option<Program> {
         let stamp = stamp(&self.path)?;
-        if let Some((known, program)) = &*self.seen()
+        if let Some((known, program)) = &*self.cached()
             && *known == stamp
         {
             return Some(program.clone());
@@ -48,11 +48,11 @@ impl Inspector {
             content: ContentId::of(&text).to_string(),
             version: version(&self.path).await,
         };
-        *self.seen() = Some((stamp, program.clone()));
+        *self.cached() = Some((stamp, program.clone()));
         Some(program)
     }
 
-    fn seen(&self) -> std::sync::MutexGuard<'_, Option<(Stamp, Program)>> {
+    fn cached(&self) -> std::sync::MutexGuard<'_, Option<(Stamp, Program)>> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

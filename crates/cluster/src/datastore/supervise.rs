@@ -99,7 +99,7 @@ impl Supervisor {
     }
 
     async fn one(&mut self, order: &DatastoreOrder, stop: &CancellationToken) -> SupervisorEvent {
-        let program = self.inspector.look().await;
+        let program = self.inspector.read().await;
         let mut process = match self.start(order) {
             Ok(process) => process,
             Err(why) => return SupervisorEvent::Failed(why),
@@ -123,7 +123,7 @@ impl Supervisor {
                     if let (Ok(()), Some(same)) = (&changed, same) {
                         // It may already have been started with the new one.
                         let asked = std::mem::replace(&mut restart, same.restart) < same.restart;
-                        if !asked || self.inspector.look().await == program {
+                        if !asked || self.inspector.read().await == program {
                             continue;
                         }
                         tracing::info!("restarting the datastore with the installed version");

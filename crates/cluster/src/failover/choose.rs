@@ -3,8 +3,8 @@
 use bunraku_model::NodeName;
 use jiff::Timestamp;
 
+use super::cluster_state::{Datastore, FailoverInput, Liveness, Server};
 use super::plan::{ChangeReason, DatastoreChange, OutgoingMember};
-use super::seen::{Datastore, FailoverInput, Liveness, Server};
 use super::{Limits, WaitReason};
 
 /// Returns how many datastores there can be with this many eligible servers: the

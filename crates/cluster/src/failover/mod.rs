@@ -15,15 +15,15 @@
 //! Not here: clocks, the network, etcd. Those are arguments, or belong to `actor`.
 
 mod choose;
+mod cluster_state;
 mod plan;
-mod seen;
 mod upgrade;
 
 use jiff::{SignedDuration, Timestamp};
 
 pub use choose::target;
+pub use cluster_state::{Datastore, FailoverInput, Liveness, Server};
 pub use plan::{ChangeReason, DatastoreChange, DatastorePlan, OutgoingMember};
-pub use seen::{Datastore, FailoverInput, Liveness, Server};
 pub use upgrade::{Program, Programs};
 
 /// Limits on how fast the datastores are changed.
@@ -185,7 +185,7 @@ fn proceed(
             Liveness::Alive if !failing => {
                 NextStep::Wait(WaitReason::Starting(server.name.clone()))
             }
-            _ => NextStep::Store(plan.given_up()),
+            _ => NextStep::Store(plan.without_change()),
         };
     }
     remove_last(plan, change, seen, now)
@@ -204,7 +204,7 @@ fn remove_first(
         .filter(|_| change.reason == ChangeReason::Dead)?;
     let member = seen.datastore(out.id)?;
     if member.healthy {
-        return Some(NextStep::Store(plan.given_up()));
+        return Some(NextStep::Store(plan.without_change()));
     }
     // A removal is final: only do it once a replacement is available.
     if !seen
@@ -239,7 +239,7 @@ fn come(
             server: server.name.clone(),
         }),
         Some((_, since)) if now.duration_since(since) >= limits.grace => {
-            NextStep::Store(plan.given_up())
+            NextStep::Store(plan.without_change())
         }
         Some((lost, _)) => NextStep::Wait(WaitReason::Grace(lost.name.clone())),
     }
@@ -281,11 +281,11 @@ fn remove_last(
 ) -> NextStep {
     let left_over = change.out.as_ref().and_then(|out| seen.datastore(out.id));
     match left_over {
-        None => NextStep::Store(plan.done(now)),
+        None => NextStep::Store(plan.with_change_done(now)),
         Some(out) if seen.majority_without(out.id) => NextStep::Act(Action::Remove { id: out.id }),
         // Another one failed meanwhile and is more urgent. The cause of this change
         // is still visible and comes up again.
-        Some(_) => NextStep::Store(plan.given_up()),
+        Some(_) => NextStep::Store(plan.without_change()),
     }
 }
 
@@ -297,6 +297,6 @@ fn another_place(plan: &DatastorePlan, change: &DatastoreChange, seen: &Failover
             ..change.clone()
         })),
         // No server can take the role now. The next look starts fresh.
-        _ => NextStep::Store(plan.given_up()),
+        _ => NextStep::Store(plan.without_change()),
     }
 }

@@ -70,7 +70,7 @@ impl DatastorePlan {
         }
     }
 
-    pub(super) fn given_up(&self) -> Self {
+    pub(super) fn without_change(&self) -> Self {
         Self {
             current: None,
             ..self.clone()
@@ -79,7 +79,7 @@ impl DatastorePlan {
 
     /// Abandons the change. No datastore is restarted with this program from now on.
     pub(super) fn refusing(&self, program: Option<&Program>) -> Self {
-        let mut refusing = self.given_up();
+        let mut refusing = self.without_change();
         refusing
             .refused
             .extend(program.map(|it| it.content.clone()));
@@ -88,8 +88,8 @@ impl DatastorePlan {
         refusing
     }
 
-    pub(super) fn done(&self, now: Timestamp) -> Self {
-        let mut done = self.given_up();
+    pub(super) fn with_change_done(&self, now: Timestamp) -> Self {
+        let mut done = self.without_change();
         done.ended.push(now);
         let extra = done.ended.len().saturating_sub(REMEMBERED);
         done.ended.drain(..extra);

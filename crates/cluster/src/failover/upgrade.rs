@@ -8,8 +8,8 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::cluster_state::{FailoverInput, Server, majority_of};
 use super::plan::{ChangeReason, DatastoreChange, DatastorePlan};
-use super::seen::{FailoverInput, Server, majority_of};
 use super::{Action, Limits, NextStep, WaitReason};
 
 /// An etcd program.
@@ -146,7 +146,7 @@ pub(super) fn proceed(
     let server = seen.server(&change.into);
     let datastore = server.and_then(|server| seen.datastore_of(server));
     let (Some(server), Some(datastore)) = (server, datastore) else {
-        return NextStep::Store(plan.given_up());
+        return NextStep::Store(plan.without_change());
     };
     if server.restart != change.number {
         // Anything that happened since the decision is more urgent.
@@ -156,12 +156,12 @@ pub(super) fn proceed(
                 number: change.number,
             })
         } else {
-            NextStep::Store(plan.given_up())
+            NextStep::Store(plan.without_change())
         };
     }
     let runs = server.programs.running.is_some() && server.programs.differing().is_none();
     if runs && datastore.healthy {
-        return NextStep::Store(plan.done(now));
+        return NextStep::Store(plan.with_change_done(now));
     }
     if now.duration_since(change.started).abs() < limits.start {
         return NextStep::Wait(WaitReason::Starting(server.name.clone()));

@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::documents::{Documents, encode};
-use super::look::{FailingSince, Inspection, look};
+use super::inspection::{FailingSince, Inspection, inspect};
 use super::{Shared, locked, now};
 use crate::datastore::{AdminError, ClusterState, DatastoreOrder};
 use crate::failover::{
@@ -51,7 +51,7 @@ pub(super) async fn run(shared: Arc<Shared>, store: EtcdStore) {
                     renewed: watch::Sender::new(asked),
                 };
                 let error = lead(&shared, &store, lease, &term).await;
-                tracing::info!(why = %crate::recover::tell(&error), "this server is no longer elected");
+                tracing::info!(why = %crate::recover::error_chain(&error), "this server is no longer elected");
                 *locked(&shared.waiting) = None;
                 let _ = store.lease_revoke(lease).await;
             }
@@ -102,7 +102,7 @@ async fn wait_for_vacancy(shared: &Shared, store: &EtcdStore) {
 async fn lead(shared: &Shared, store: &EtcdStore, lease: LeaseId, term: &Term) -> TurnError {
     tokio::select! {
         error = term.stay_elected(store, lease) => error,
-        error = look_after(shared, store, term) => error,
+        error = manage_datastores(shared, store, term) => error,
     }
 }
 
@@ -142,7 +142,7 @@ impl Term {
     }
 }
 
-async fn look_after(shared: &Shared, store: &EtcdStore, term: &Term) -> TurnError {
+async fn manage_datastores(shared: &Shared, store: &EtcdStore, term: &Term) -> TurnError {
     let mut failing = FailingSince::new();
     let mut sights = shared.sights.clone();
     loop {
@@ -150,7 +150,7 @@ async fn look_after(shared: &Shared, store: &EtcdStore, term: &Term) -> TurnErro
             Ok(busy) => busy,
             Err(TurnError::NotElected) => return TurnError::NotElected,
             Err(error) => {
-                tracing::debug!(why = %crate::recover::tell(&error), "cannot check the datastores; retrying soon");
+                tracing::debug!(why = %crate::recover::error_chain(&error), "cannot check the datastores; retrying soon");
                 false
             }
         };
@@ -178,7 +178,7 @@ async fn turn(
         return Ok(true);
     }
     let looked = Instant::now();
-    let look = look(shared, &documents, failing).await?;
+    let look = inspect(shared, &documents, failing).await?;
     publish(shared, store, &documents, &look).await?;
     let next = failover::next(&documents.plan, &look.seen, &shared.options.limits, now());
     if !term.allows(looked) {
@@ -236,7 +236,7 @@ async fn store_plan(
         .when_unchanged(keys::PLAN, documents.plan_entry.as_ref())
         .put(keys::PLAN, encode(plan));
     if commit(shared, store, change).await? {
-        announce(shared, store, tell_plan(plan, documents)).await
+        announce(shared, store, describe_plan(plan, documents)).await
     } else {
         Ok(())
     }
@@ -252,7 +252,7 @@ fn describe_reason(reason: ChangeReason) -> &'static str {
     }
 }
 
-fn tell_plan(plan: &DatastorePlan, documents: &Documents) -> String {
+fn describe_plan(plan: &DatastorePlan, documents: &Documents) -> String {
     let etcd = |change: &DatastoreChange| {
         let program = change.program.as_ref();
         program.map_or_else(String::new, |program| format!("etcd {}", program.version()))

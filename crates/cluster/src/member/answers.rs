@@ -42,7 +42,7 @@ async fn answer(
             Member {
                 shared: Arc::clone(shared),
             }
-            .sight(),
+            .view(),
         ),
         PeerQuestion::Recover { epoch } => {
             tracing::warn!(%from, epoch, "recovery requested: restarting with this server's data");
@@ -130,7 +130,7 @@ async fn begin_epoch(shared: &Arc<Shared>, epoch: u64) -> Result<String, String>
         epoch,
     )
     .await
-    .map_err(|error| recover::tell(&error))?;
+    .map_err(|error| recover::error_chain(&error))?;
     shared.epoch.send_replace(epoch);
     Ok(shared.me.record.client_url.clone())
 }
@@ -145,10 +145,10 @@ fn fence(shared: &Shared, epoch: u64, endpoints: Vec<String>) -> Result<(), Stri
         let mut counters = shared.directory.counters()?;
         let mut known = shared.known();
         known.endpoints = endpoints;
-        shared.directory.keep_order(None)?;
-        shared.directory.keep_known(&known)?;
+        shared.directory.write_order(None)?;
+        shared.directory.write_known_peers(&known)?;
         counters.epoch = epoch;
-        shared.directory.keep_counters(&counters)?;
+        shared.directory.write_counters(&counters)?;
         *locked(&shared.known) = known;
         Ok(())
     };

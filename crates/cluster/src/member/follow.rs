@@ -119,7 +119,7 @@ async fn may_start(shared: &Shared, documents: &Documents, order: &DatastoreOrde
 
 fn take_up(shared: &Shared, order: Option<&DatastoreOrder>) {
     // Disk first: after a crash, this server must not run what it was ordered to end.
-    if let Err(error) = shared.directory.keep_order(order) {
+    if let Err(error) = shared.directory.write_order(order) {
         tracing::error!(error = %error, "cannot store an order; not executing it");
         return;
     }
@@ -145,7 +145,7 @@ async fn remember(shared: &Shared, store: &EtcdStore, documents: &Documents) {
         (*known != old).then(|| known.clone())
     };
     let Some(known) = fresh else { return };
-    if let Err(error) = shared.directory.keep_known(&known) {
+    if let Err(error) = shared.directory.write_known_peers(&known) {
         tracing::error!(error = %error, "cannot store the addresses of the other members");
     }
     if shared.endpoints() != before {

@@ -88,7 +88,7 @@ impl Driver {
                 |due| self.begun + due,
             );
             tokio::select! {
-                () = self.shared.stop.cancelled() => return self.say_goodbye().await,
+                () = self.shared.stop.cancelled() => return self.announce_leave().await,
                 Some(message) = self.inbox.recv() => self.take(&message),
                 _ = look.tick() => self.introduce(),
                 () = tokio::time::sleep_until(due) => {}
@@ -114,7 +114,7 @@ impl Driver {
         let known = self.shared.known();
         let own = self.shared.name();
         let strangers = known.members.iter().filter(|record| {
-            let state = self.swim.sight(&record.name).map(|sight| sight.state);
+            let state = self.swim.view(&record.name).map(|sight| sight.state);
             record.name != *own && !matches!(state, Some(SwimState::Alive | SwimState::Suspect))
         });
         let strangers: Vec<MemberIdentity> = strangers
@@ -145,7 +145,7 @@ impl Driver {
         };
         let fresh: BTreeMap<_, _> = self
             .swim
-            .sights()
+            .views()
             .map(|sight| (sight.identity.name.clone(), seen(sight)))
             .collect();
         let score = self.swim.health_score();
@@ -159,7 +159,7 @@ impl Driver {
                 });
             let news = !unchanged || sights.health_score != score;
             if news {
-                tell(&sights.members, &fresh);
+                log_changes(&sights.members, &fresh);
                 sights.members = fresh;
                 sights.health_score = score;
             }
@@ -167,7 +167,7 @@ impl Driver {
         });
     }
 
-    async fn say_goodbye(mut self) {
+    async fn announce_leave(mut self) {
         self.swim.leave(self.begun.elapsed());
         let farewell = tokio_util::sync::CancellationToken::new();
         let mut senders = Senders::new(self.shared.dialer(), farewell.clone());
@@ -179,7 +179,7 @@ impl Driver {
     }
 }
 
-fn tell(before: &BTreeMap<NodeName, PeerState>, after: &BTreeMap<NodeName, PeerState>) {
+fn log_changes(before: &BTreeMap<NodeName, PeerState>, after: &BTreeMap<NodeName, PeerState>) {
     for (name, seen) in after {
         let known = before.get(name).map(|known| known.state);
         if known != Some(seen.state) {

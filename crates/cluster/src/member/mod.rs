@@ -11,7 +11,7 @@ mod answers;
 mod documents;
 mod follow;
 mod gossip;
-mod look;
+mod inspection;
 mod programs;
 mod renewal;
 mod start;
@@ -220,10 +220,10 @@ impl Shared {
 
     /// Ends this server's membership. The record of that holds for every later start.
     fn end_as_removed(&self, removed: &RemovedMember) {
-        if let Err(error) = self.directory.keep_removed(removed) {
+        if let Err(error) = self.directory.write_removed(removed) {
             tracing::error!(error = %error, "cannot record the removal of this server");
         }
-        if let Err(error) = self.directory.keep_order(None) {
+        if let Err(error) = self.directory.write_order(None) {
             tracing::error!(error = %error, "cannot store an order");
         }
         self.orders.send_replace(None);
@@ -273,7 +273,7 @@ impl Member {
                     let lasting = self.shared.store_options();
                     if store.reconfigure(&lasting).await.is_ok() {
                         let shared = Arc::clone(&self.shared);
-                        self.spawn(view::keep(shared, store.clone(), view));
+                        self.spawn(view::keep_open(shared, store.clone(), view));
                         return store;
                     }
                 }
@@ -294,7 +294,7 @@ impl Member {
     }
 
     /// Returns this member's view of the others.
-    pub fn sight(&self) -> ClusterView {
+    pub fn view(&self) -> ClusterView {
         let sights = self.shared.sights.borrow().clone();
         let datastores = *self.shared.datastores.borrow();
         let own = MemberView {

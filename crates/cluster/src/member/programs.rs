@@ -26,7 +26,7 @@ pub(super) async fn run(shared: Arc<Shared>, store: EtcdStore) {
             DatastoreState::Running { program, .. } => program.clone(),
             _ => None,
         };
-        let installed = shared.inspector.look().await;
+        let installed = shared.inspector.read().await;
         let programs = Programs { running, installed };
         if told.as_ref() == Some(&programs) {
             continue;

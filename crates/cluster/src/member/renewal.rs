@@ -14,19 +14,19 @@ const LOOK: Duration = Duration::from_secs(60);
 
 /// Returns the check interval: many times in the last third of a certificate's
 /// lifetime, and as often as snapshots are wanted.
-fn look_every(shared: &Shared) -> Duration {
+fn check_interval(shared: &Shared) -> Duration {
     let lifetime = Duration::try_from(shared.options.certificate_lifetime).unwrap_or(LOOK);
     let often = LOOK.min(lifetime / 30).min(shared.options.snapshot_every);
     often.max(Duration::from_millis(100))
 }
 
 pub(super) async fn run(shared: Arc<Shared>) {
-    let mut tick = tokio::time::interval(look_every(&shared));
+    let mut tick = tokio::time::interval(check_interval(&shared));
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
         if let Err(error) = renew(&shared).await {
-            tracing::error!(why = %crate::recover::tell(&*error), "cannot renew the member's certificate; retrying");
+            tracing::error!(why = %crate::recover::error_chain(&*error), "cannot renew the member's certificate; retrying");
         }
         copy(&shared).await;
     }
@@ -77,7 +77,7 @@ async fn copy(shared: &Shared) {
     match snapshots.take(&shared.admin(), own, now()).await {
         Ok(path) => tracing::info!(path = %path.display(), "created and verified a snapshot"),
         Err(error) => {
-            tracing::error!(why = %crate::recover::tell(&error), "cannot create a snapshot; retrying");
+            tracing::error!(why = %crate::recover::error_chain(&error), "cannot create a snapshot; retrying");
         }
     }
 }

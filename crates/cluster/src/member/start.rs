@@ -63,7 +63,7 @@ impl Member {
         let (host, port) = host_of(&me.record.member_address)?;
         let lifetime = options.certificate_lifetime;
         let tls = MemberTls::ensure_for(&directory, &me.record.name, host, lifetime, now())?;
-        let known = directory.known()?;
+        let known = directory.known_peers()?;
         let order = wanted_order(&directory, &me, &known, &tls).await?;
         let (orders, ordered) = watch::channel(order);
         let (state_sender, state) = watch::channel(DatastoreState::None);
@@ -184,6 +184,6 @@ async fn wanted_order(
     tracing::warn!(
         "the datastore of this server was replaced in its absence; setting aside its data"
     );
-    directory.keep_order(None)?;
+    directory.write_order(None)?;
     Ok(None)
 }

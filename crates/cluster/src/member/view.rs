@@ -33,27 +33,27 @@ pub(super) async fn open(shared: &Shared) -> Option<View> {
             Some(view)
         }
         Err(error) => {
-            tracing::warn!(why = %crate::recover::tell(&error), "cannot read this server's data; retrying");
+            tracing::warn!(why = %crate::recover::error_chain(&error), "cannot read this server's data; retrying");
             None
         }
     }
 }
 
 /// Keeps a view open while it is needed, and no longer.
-pub(super) async fn keep(shared: Arc<Shared>, store: EtcdStore, mut view: Option<View>) {
+pub(super) async fn keep_open(shared: Arc<Shared>, store: EtcdStore, mut view: Option<View>) {
     loop {
         tokio::time::sleep(LOOK).await;
         match (view.take(), store.without_majority_for()) {
             (Some(open), None) => {
                 *locked(&shared.view) = None;
-                tell(&shared, &store).await;
+                reconfigure_store(&shared, &store).await;
                 open.close().await;
             }
             // A datastore that lost the others still answers; one that was restarted does not.
             (None, Some(lost)) if lost > MAJORITY && own(&shared).await.is_none() => {
                 view = self::open(&shared).await;
                 match &view {
-                    Some(_) => tell(&shared, &store).await,
+                    Some(_) => reconfigure_store(&shared, &store).await,
                     None => tokio::time::sleep(MAJORITY).await,
                 }
             }
@@ -62,7 +62,7 @@ pub(super) async fn keep(shared: Arc<Shared>, store: EtcdStore, mut view: Option
     }
 }
 
-async fn tell(shared: &Shared, store: &EtcdStore) {
+async fn reconfigure_store(shared: &Shared, store: &EtcdStore) {
     if let Err(error) = store.reconfigure(&shared.store_options()).await {
         tracing::error!(error = %error, "cannot pass the location of the copy to the store");
     }

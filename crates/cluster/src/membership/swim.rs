@@ -208,11 +208,11 @@ impl Swim {
     }
 
     /// Returns the states of all other members, by name.
-    pub fn sights(&self) -> impl Iterator<Item = &PeerView> {
+    pub fn views(&self) -> impl Iterator<Item = &PeerView> {
         self.sights.values()
     }
 
-    pub fn sight(&self, name: &NodeName) -> Option<&PeerView> {
+    pub fn view(&self, name: &NodeName) -> Option<&PeerView> {
         self.sights.get(name)
     }
 
@@ -252,10 +252,10 @@ impl Swim {
             self.outgoing.push(OutgoingMessage { to, data });
         }
         while self.runtime.to_notify().is_some() {}
-        self.look(now, from);
+        self.update_views(now, from);
     }
 
-    fn look(&mut self, now: Duration, from: Option<&NodeName>) {
+    fn update_views(&mut self, now: Duration, from: Option<&NodeName>) {
         let mut names = BTreeSet::new();
         for member in self.foca.iter_membership_state() {
             let identity = member.id();

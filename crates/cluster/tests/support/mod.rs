@@ -218,7 +218,7 @@ impl Cluster {
         store.commit(put).await.expect("the member is written down");
         let first = self.servers[0].directory();
         let authority = first.authority().expect("the members' authority");
-        let known = first.known().expect("what the first server knows");
+        let known = first.known_peers().expect("what the first server knows");
         let welcome = ClusterWelcome {
             cluster: first.me().expect("readable").expect("a member").cluster,
             epoch: first.counters().expect("readable").epoch,
@@ -332,7 +332,7 @@ impl Cluster {
         for record in self.datastores().await {
             let Some(name) = &record.name else { continue };
             let number = self.number(name);
-            match admin.standing(&record.client_url).await {
+            match admin.status(&record.client_url).await {
                 Ok(standing) if standing.leads => found.0 = Some(number),
                 Ok(_) => found.1 = Some(number),
                 Err(_) => {}

@@ -34,7 +34,7 @@ impl Catalogs {
 
     /// Adds the removal of a hold to the caller's transaction. It is not an
     /// error if the catalog was not held. Costs one operation.
-    pub fn let_go_in(&self, transaction: Transaction, id: CatalogId, holder: &str) -> Transaction {
+    pub fn release_in(&self, transaction: Transaction, id: CatalogId, holder: &str) -> Transaction {
         transaction.delete(keys::catalog_hold(id, holder))
     }
 
@@ -48,8 +48,8 @@ impl Catalogs {
     }
 
     /// Removes the hold in a separate transaction.
-    pub async fn let_go(&self, id: CatalogId, holder: &str) -> Result<(), CatalogError> {
-        let transaction = self.let_go_in(Transaction::new(), id, holder);
+    pub async fn release(&self, id: CatalogId, holder: &str) -> Result<(), CatalogError> {
+        let transaction = self.release_in(Transaction::new(), id, holder);
         settle(&*self.store, transaction).await?;
         Ok(())
     }

@@ -154,7 +154,7 @@ async fn what_is_held_stays_and_what_is_let_go_goes_with_its_files() {
 
     bench
         .catalogs
-        .let_go(id, "compiled/web-1")
+        .release(id, "compiled/web-1")
         .await
         .expect("let go");
     assert_eq!(bench.collect().await.condemned, 1);

@@ -335,7 +335,10 @@ impl Mirror {
         if output.status.success() {
             Ok(output.stdout)
         } else {
-            Err(GitError::Failed(said(&output.stderr_text(), output.status)))
+            Err(GitError::Failed(error_text(
+                &output.stderr_text(),
+                output.status,
+            )))
         }
     }
 }
@@ -370,7 +373,7 @@ fn is_hexadecimal(text: &str) -> bool {
 }
 
 /// Returns git's message on one line, without addresses that contain a password.
-fn said(words: &str, status: std::process::ExitStatus) -> String {
+fn error_text(words: &str, status: std::process::ExitStatus) -> String {
     let lines: Vec<String> = words
         .lines()
         .map(|line| line.trim().trim_start_matches("fatal: "))

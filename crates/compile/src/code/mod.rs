@@ -239,7 +239,7 @@ impl Code {
         let resolved = resolver.resolve().await?;
         let id = resolved.id.clone();
         if self.record(environment, &id).await?.is_none() {
-            self.keep(environment, resolved).await?;
+            self.store(environment, resolved).await?;
         }
         // A tree that cannot be used must not be deployed.
         self.tree(environment, &id).await?;
@@ -263,7 +263,7 @@ impl Code {
 
     /// Packs and stores resolved code. Its record comes last, so that code
     /// with a record is complete.
-    async fn keep(
+    async fn store(
         &self,
         environment: &EnvironmentName,
         resolved: ResolvedCode,

@@ -105,7 +105,7 @@ pub struct Looked {
 pub trait AnswerCode: Send + Sync + 'static {
     /// Answers a question for a node. If the index has changed since `version`,
     /// checks that earlier answers are still the same.
-    async fn look(
+    async fn answer(
         &self,
         reader: &NodeName,
         version: Option<u64>,

@@ -85,7 +85,7 @@ impl CodeSession {
         let earlier = questions(&asked);
         let look = self
             .answers
-            .look(&self.reader, asked.version, earlier, question.clone());
+            .answer(&self.reader, asked.version, earlier, question.clone());
         match look.await {
             Ok(looked) if looked.is_outdated => {
                 asked.is_outdated = true;
@@ -176,7 +176,7 @@ mod tests {
 
     #[async_trait]
     impl AnswerCode for Changing {
-        async fn look(
+        async fn answer(
             &self,
             _: &NodeName,
             version: Option<u64>,

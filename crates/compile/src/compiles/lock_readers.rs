@@ -56,10 +56,10 @@ impl LockReader {
     /// Returns the current holders of a lock, each owner once. Blocks: not for
     /// a thread that serves others.
     pub(super) fn holders(&self, lock: &LockName) -> Result<Vec<String>, ServiceError> {
-        self.runtime.block_on(self.look(lock))
+        self.runtime.block_on(self.read_holders(lock))
     }
 
-    async fn look(&self, lock: &LockName) -> Result<Vec<String>, ServiceError> {
+    async fn read_holders(&self, lock: &LockName) -> Result<Vec<String>, ServiceError> {
         let mut holders = self.locks.owners(lock).await?;
         if !self.kept {
             return Ok(holders);
@@ -68,7 +68,7 @@ impl LockReader {
             let told = LockAnswer {
                 holders: holders.clone(),
             };
-            self.keep(lock, &told).await?;
+            self.store_answer(lock, &told).await?;
             let now = self.locks.owners(lock).await?;
             if now == holders {
                 return Ok(holders);
@@ -77,7 +77,7 @@ impl LockReader {
         }
     }
 
-    async fn keep(&self, lock: &LockName, told: &LockAnswer) -> Result<(), ServiceError> {
+    async fn store_answer(&self, lock: &LockName, told: &LockAnswer) -> Result<(), ServiceError> {
         let (key, told) = (keys::lock_reader(lock, &self.node), document::encode(told));
         // Most compiles get the same answer as the one before.
         let known = self.store.get(&key).await?;
@@ -113,7 +113,7 @@ impl Compiles {
             let changed: BTreeSet<LockName> = match locks.next().await {
                 // Changes may have happened while no server watched.
                 Ok(FollowEvent::Snapshot { .. }) => {
-                    self.until_done(|| self.look_at_all_readers()).await;
+                    self.until_done(|| self.check_all_readers()).await;
                     continue;
                 }
                 Ok(FollowEvent::Changes(batch)) => {
@@ -126,7 +126,7 @@ impl Compiles {
                 }
             };
             for lock in &changed {
-                self.until_done(|| self.look_at_readers(lock)).await;
+                self.until_done(|| self.check_readers(lock)).await;
             }
         }
     }
@@ -138,7 +138,7 @@ impl Compiles {
         }
     }
 
-    async fn look_at_all_readers(&self) -> Result<(), ServiceError> {
+    async fn check_all_readers(&self) -> Result<(), ServiceError> {
         let readers = document::keys_under(&*self.inner.store, keys::LOCK_READERS).await?;
         let locks: BTreeSet<LockName> = readers
             .iter()
@@ -146,12 +146,12 @@ impl Compiles {
             .map(|(lock, _)| lock)
             .collect();
         for lock in &locks {
-            self.look_at_readers(lock).await?;
+            self.check_readers(lock).await?;
         }
         Ok(())
     }
 
-    async fn look_at_readers(&self, lock: &LockName) -> Result<(), ServiceError> {
+    async fn check_readers(&self, lock: &LockName) -> Result<(), ServiceError> {
         let prefix = keys::lock_readers(lock);
         let readers = document::read_all(&*self.inner.store, &prefix).await?;
         if readers.is_empty() {

@@ -10,9 +10,9 @@
 //! removed only after a compile that started after the request came; a failure
 //! leaves the previous catalog in place.
 
-mod carry_out;
 mod claim;
 mod compare_puppet;
+mod compile_once;
 mod compiled;
 mod compiler;
 mod dispatch;
@@ -36,7 +36,7 @@ use bunraku_store::SharedStore;
 use tokio::sync::watch;
 
 pub use crate::compile_failure::CompileFailure;
-pub use carry_out::ProposedCatalog;
+pub use compile_once::ProposedCatalog;
 pub use compiled::{CompileFailed, CompiledCatalog, holder};
 pub use compiler::{Compilation, CompileRequest, Compiler, PuppetOptions, StateFunctions};
 pub use lease::{LeaseKeeper, WorkLease};

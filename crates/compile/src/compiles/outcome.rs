@@ -11,8 +11,8 @@ use bunraku_model::{
 use bunraku_store::{Compare, Swap, Transaction, compare_and_swap};
 use bunraku_wire::api::{CompileNote, CompileOutcome, CompileProblem, LastCompile};
 
-use super::carry_out::{CompileAttempt, ProposedCatalog};
 use super::claim::Claim;
+use super::compile_once::{CompileAttempt, ProposedCatalog};
 use super::{CompileFailed, CompiledCatalog, Compiles, holder};
 use crate::catalogs::{CatalogError, NewCatalog};
 use crate::code_questions::AskedQuestion;
@@ -108,14 +108,14 @@ impl Compiles {
                 fact_set: Some(made.fact_set),
                 notes: std::mem::take(&mut made.notes),
                 asked: std::mem::take(&mut made.asked),
-                kind: self.keep(claim, *made).await?,
+                kind: self.store_catalog(claim, *made).await?,
             },
         })
     }
 
     /// Stores the catalog. A catalog that is too large is a failure of the
     /// code, not of the server.
-    async fn keep(
+    async fn store_catalog(
         &self,
         claim: &Claim,
         made: ProposedCatalog,
@@ -227,7 +227,7 @@ impl Compiles {
                 .await?
                 .put(key, document::encode(compiled));
             if let Some(old) = before.map(|before| before.document.catalog) {
-                transaction = self.let_go(transaction, old, claim);
+                transaction = self.release_catalog(transaction, old, claim);
             }
         }
         let outcome = CompileOutcome::Compiled {
@@ -238,9 +238,14 @@ impl Compiles {
         Ok((transaction, outcome))
     }
 
-    fn let_go(&self, transaction: Transaction, old: CatalogId, claim: &Claim) -> Transaction {
+    fn release_catalog(
+        &self,
+        transaction: Transaction,
+        old: CatalogId,
+        claim: &Claim,
+    ) -> Transaction {
         let catalogs = &self.inner.catalogs;
-        catalogs.let_go_in(transaction, old, &holder(&claim.node))
+        catalogs.release_in(transaction, old, &holder(&claim.node))
     }
 
     fn bad(

@@ -85,7 +85,7 @@ impl Compiles {
                 }
                 () = sleep_until(next_look) => {
                     let started = Instant::now();
-                    next_look = match self.look_at_answers(&mut watch).await {
+                    next_look = match self.check_answers(&mut watch).await {
                         Ok(()) => None,
                         Err(error) => {
                             tracing::warn!(error = %chain(&error), "cannot compare answers to queries in code; retrying");
@@ -105,7 +105,7 @@ impl Compiles {
     }
 
     /// Compares the answers that nodes received with the current ones.
-    async fn look_at_answers(&self, watch: &mut AnswerWatch) -> Result<(), ServiceError> {
+    async fn check_answers(&self, watch: &mut AnswerWatch) -> Result<(), ServiceError> {
         let questions: HashSet<CodeQuestion> = (watch.readers.values())
             .filter(|(_, reads)| !reads.is_requested)
             .flat_map(|(_, reads)| reads.asked.iter().map(|asked| asked.question.clone()))
@@ -130,7 +130,7 @@ impl Compiles {
         quiet: Duration,
     ) -> Result<(), ServiceError> {
         // The last comparison may be old.
-        self.look_at_answers(watch).await?;
+        self.check_answers(watch).await?;
         let now = Instant::now();
         let due: Vec<NodeName> = (watch.outdated.iter())
             .filter(|(_, outdated)| outdated.due(quiet) <= now)

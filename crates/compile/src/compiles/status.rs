@@ -139,7 +139,7 @@ impl Compiles {
     }
 
     /// Returns the progress of an environment's nodes with a commit.
-    pub async fn standing(
+    pub async fn commit_progress(
         &self,
         environment: &EnvironmentName,
         code_id: Option<&CodeId>,
@@ -210,7 +210,7 @@ impl Compiles {
             if let Some(known) = known {
                 let catalog = known.document.catalog;
                 let catalogs = &self.inner.catalogs;
-                transaction = catalogs.let_go_in(transaction, catalog, &holder(node));
+                transaction = catalogs.release_in(transaction, catalog, &holder(node));
             }
             Ok(Swap::Write(transaction, ()))
         })

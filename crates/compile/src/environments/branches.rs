@@ -32,7 +32,7 @@ pub enum NewestDeploy {
 impl Environments {
     /// Creates the environment of a branch if it is missing. Returns whether it
     /// is new, or why the branch cannot have it.
-    pub async fn keep_branch(
+    pub async fn ensure_branch(
         &self,
         name: &EnvironmentName,
         wanted: &BranchEnvironment<'_>,

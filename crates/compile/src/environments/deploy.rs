@@ -26,7 +26,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::hook::{self, Delivery};
-use super::{Environments, wanted};
+use super::{Environments, code_request};
 use crate::code::check_reference;
 use crate::compiles::{CompileFailure, WorkLease};
 use bunraku_control::document::{self, Versioned};
@@ -286,7 +286,7 @@ impl Environments {
             _ => None,
         };
         let standing = match code_id {
-            Some(code_id) => self.compiles.standing(name, Some(code_id)).await?,
+            Some(code_id) => self.compiles.commit_progress(name, Some(code_id)).await?,
             None => Default::default(),
         };
         let modules = match code_id {
@@ -396,7 +396,7 @@ impl Environments {
         };
         let outcome = tokio::select! {
             () = lease.lost.cancelled() => return true,
-            outcome = self.carry_out(name, claim) => outcome,
+            outcome = self.run_pending(name, claim) => outcome,
         };
         let key = keys::deploy_claim(name);
         let release = Transaction::new()
@@ -431,7 +431,11 @@ impl Environments {
     }
 
     /// Runs deploys until none is pending.
-    async fn carry_out(&self, name: &EnvironmentName, claim: Revision) -> Result<(), ServiceError> {
+    async fn run_pending(
+        &self,
+        name: &EnvironmentName,
+        claim: Revision,
+    ) -> Result<(), ServiceError> {
         loop {
             let entries = document::read_all(&*self.store, &keys::deploys(name)).await?;
             let mut open = Vec::new();
@@ -502,7 +506,7 @@ impl Environments {
         deploy: &Deploy,
     ) -> Result<Result<PreparedCode, CompileProblem>, ServiceError> {
         let settings = self.settings(name).await?;
-        let request = wanted(&settings, deploy.commit.as_deref());
+        let request = code_request(&settings, deploy.commit.as_deref());
         let code_id = match self.code.fetch(name, &request).await {
             Ok(code_id) => code_id,
             Err(error) if error.is_lasting() => return Ok(Err(error.into_problem())),

@@ -194,7 +194,7 @@ impl Environments {
         let settings = self.settings(name).await?;
         let deployed = self.deployed(name).await?;
         let code_id = deployed.as_ref().map(|deployed| &deployed.code_id);
-        let standing = self.compiles.standing(name, code_id).await?;
+        let standing = self.compiles.commit_progress(name, code_id).await?;
         let modules = match code_id {
             None => Vec::new(),
             Some(code_id) => {
@@ -247,7 +247,10 @@ impl Environments {
         if let Some(commit) = commit {
             check_reference(commit).map_err(|error| ServiceError::invalid(error.to_string()))?;
         }
-        let fetched = self.code.fetch(name, &wanted(&settings, commit)).await;
+        let fetched = self
+            .code
+            .fetch(name, &code_request(&settings, commit))
+            .await;
         fetched.map_err(code_error)
     }
 
@@ -305,7 +308,7 @@ impl Environments {
     ) -> Result<EnvironmentSummary, ServiceError> {
         let deployed = self.deployed(name).await?;
         let code_id = deployed.as_ref().map(|deployed| &deployed.code_id);
-        let standing = self.compiles.standing(name, code_id).await?;
+        let standing = self.compiles.commit_progress(name, code_id).await?;
         let pin = self.pin(name).await?;
         Ok(summary(name, settings, deployed, pin, standing.progress))
     }
@@ -333,7 +336,7 @@ fn summary(
     }
 }
 
-fn wanted(settings: &EnvironmentSettings, commit: Option<&str>) -> CodeRequest {
+fn code_request(settings: &EnvironmentSettings, commit: Option<&str>) -> CodeRequest {
     CodeRequest {
         url: settings.url.clone(),
         wanted: match (commit, &settings.branch) {

@@ -141,7 +141,7 @@ impl Entry<'_> {
         Ok(())
     }
 
-    fn wanted(&self, name: &str) -> Result<String, CompileProblem> {
+    fn required_text(&self, name: &str) -> Result<String, CompileProblem> {
         let text = self.text(name)?;
         text.ok_or_else(|| at(self.key, format!("`{name}` is missing")))
     }
@@ -149,7 +149,7 @@ impl Entry<'_> {
     fn from(&self) -> Result<ModuleOrigin, CompileProblem> {
         if let Some(url) = self.text("url")? {
             self.only(&["version", "url", "sha256"])?;
-            let sha256 = self.wanted("sha256")?;
+            let sha256 = self.required_text("sha256")?;
             let sha256: ContentId = sha256.parse().map_err(|_| {
                 at(
                     self.key,
@@ -162,8 +162,8 @@ impl Entry<'_> {
             self.only(&["version", "git", "commit", "path"])?;
             return Ok(ModuleOrigin::Elsewhere(ModuleSource::Git {
                 url,
-                commit: self.wanted("commit")?,
-                path: self.wanted("path")?,
+                commit: self.required_text("commit")?,
+                path: self.required_text("path")?,
             }));
         }
         self.only(&["version", "url", "git", "path"])?;

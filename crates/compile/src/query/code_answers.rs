@@ -16,7 +16,7 @@ use crate::code_questions::{
 
 #[async_trait]
 impl AnswerCode for Queries {
-    async fn look(
+    async fn answer(
         &self,
         reader: &NodeName,
         version: Option<u64>,
@@ -24,7 +24,7 @@ impl AnswerCode for Queries {
         question: CodeQuestion,
     ) -> Result<Looked, ServiceError> {
         let reader = reader.clone();
-        self.look_for_code(move |index, limits| {
+        self.read_index_for_code(move |index, limits| {
             let now = index.version();
             let is_same = |asked: &AskedQuestion| {
                 let digests = digests(index, limits, &asked.question);
@@ -44,7 +44,7 @@ impl AnswerCode for Queries {
         question: CodeQuestion,
         since: Option<u64>,
     ) -> Result<(u64, Option<AnswerDigests>), ServiceError> {
-        self.look_for_code(move |index, limits| {
+        self.read_index_for_code(move |index, limits| {
             let now = match &question {
                 CodeQuestion::Collect { type_name, .. } => index.exports_version(type_name),
                 CodeQuestion::Query(_) => index.version(),
@@ -61,7 +61,7 @@ impl AnswerCode for Queries {
 }
 
 impl Queries {
-    async fn look_for_code<T: Send + 'static>(
+    async fn read_index_for_code<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Index, &Limits) -> T + Send + 'static,
     ) -> Result<T, ServiceError> {

@@ -130,7 +130,9 @@ impl Feed {
         for change in &changes {
             touched.extend(self.note(change));
         }
-        let wanted = touched.into_iter().flat_map(|node| self.tell(node));
+        let wanted = touched
+            .into_iter()
+            .flat_map(|node| self.update_fields(node));
         let wanted: Vec<PendingRead> = wanted.collect();
         let read: Vec<_> = futures::stream::iter(wanted)
             .map(|wanted| self.read_in(wanted))
@@ -139,7 +141,7 @@ impl Feed {
             .await;
         for (node, run, told) in read.into_iter().flatten() {
             if let Some(known) = self.nodes.get_mut(&node) {
-                known.reports.was_told(run, told);
+                known.reports.mark_indexed(run, told);
             }
         }
         let changes = &self.queries.changes;
@@ -184,7 +186,7 @@ impl Feed {
 
     /// Updates the fields at once. Returns the contents to read before the rest
     /// can be updated.
-    fn tell(&mut self, node: NodeName) -> Vec<PendingRead> {
+    fn update_fields(&mut self, node: NodeName) -> Vec<PendingRead> {
         let Some(known) = self.nodes.get_mut(&node) else {
             return Vec::new();
         };
@@ -192,7 +194,7 @@ impl Feed {
             // Without a record the node does not exist, whatever other data is left.
             self.queries.write().remove_node(&node);
             (known.facts, known.catalog, known.exports) = (None, None, None);
-            known.reports.tell_anew();
+            known.reports.reset();
             if known.is_empty() {
                 self.nodes.remove(&node);
             }

@@ -64,19 +64,19 @@ impl Queries {
     /// Answers a query.
     pub async fn answer(&self, text: &str) -> Result<QueryAnswer, ServiceError> {
         let query = Query::parse(text).map_err(|error| query_refused(&error, text))?;
-        self.look(move |index, limits| index.answer(&query, limits))
+        self.read_index(move |index, limits| index.answer(&query, limits))
             .await
     }
 
     /// Returns the nodes that a query matches, by name, for services that act on nodes.
     pub async fn nodes_matching(&self, text: &str) -> Result<Vec<NodeName>, ServiceError> {
         let query = Query::parse_target(text).map_err(|error| query_refused(&error, text))?;
-        self.look(move |index, limits| index.nodes_matching(&query, limits))
+        self.read_index(move |index, limits| index.nodes_matching(&query, limits))
             .await
     }
 
     /// Runs outside the serving threads: a query may take long.
-    async fn look<T: Send + 'static>(
+    async fn read_index<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Index, &Limits) -> Result<T, AnswerError> + Send + 'static,
     ) -> Result<T, ServiceError> {

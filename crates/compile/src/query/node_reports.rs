@@ -72,12 +72,12 @@ impl NodeReports {
     }
 
     /// Resets the state, because the index no longer has data of this node.
-    pub(super) fn tell_anew(&mut self) {
+    pub(super) fn reset(&mut self) {
         self.told.clear();
         self.gone.clear();
     }
 
-    pub(super) fn was_told(&mut self, run: NodeRunId, told: IndexedReport) {
+    pub(super) fn mark_indexed(&mut self, run: NodeRunId, told: IndexedReport) {
         self.told.insert(run, told);
     }
 

@@ -1,7 +1,7 @@
 //! Releases: the compiled catalogs that nodes get.
 //!
 //! A release is an immutable map from node to catalog for one environment, with
-//! a parent. Creating one (`make.rs`) is one transaction on the environment's
+//! a parent. Creating one (`create.rs`) is one transaction on the environment's
 //! head. Applying it (`apply.rs`) writes the targets of the nodes that it
 //! changes; if a server stops in the middle, another one continues. `worker.rs`
 //! applies releases, creates the automatic ones, and removes holds on catalogs
@@ -19,9 +19,9 @@
 
 mod apply;
 mod choice;
+mod compiled_catalogs;
+mod create;
 mod document;
-mod held;
-mod make;
 mod maps;
 mod policy;
 mod retention;

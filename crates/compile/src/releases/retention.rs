@@ -67,7 +67,7 @@ impl Releases {
             .drain(..)
             .map(|(_, release)| release.document)
             .collect();
-        collected.let_go = self.let_go(environment, &head, &kept).await?;
+        collected.let_go = self.release_catalogs(environment, &head, &kept).await?;
         Ok(collected)
     }
 
@@ -92,7 +92,7 @@ impl Releases {
         Ok(())
     }
 
-    async fn let_go(
+    async fn release_catalogs(
         &self,
         environment: &EnvironmentName,
         head: &StoredHead,
@@ -127,7 +127,7 @@ impl Releases {
                 .when_unchanged(&entry.key, Some(&entry))
                 .put(entry.key.clone(), document::encode(&next));
             for catalog in batch {
-                transaction = self.catalogs.let_go_in(transaction, *catalog, &holder);
+                transaction = self.catalogs.release_in(transaction, *catalog, &holder);
             }
             head = match self.store.commit(transaction).await? {
                 TransactionOutcome::Committed(revision) => {

@@ -24,7 +24,7 @@ impl Releases {
         let head = self.head(environment).await?;
         let (_, map) = self.newest_map(environment, &head).await?;
         let held = self.held(environment).await?;
-        let waits = |(node, held): &(&_, &super::held::HeldCatalog)| {
+        let waits = |(node, held): &(&_, &super::compiled_catalogs::HeldCatalog)| {
             map.get(*node).map(|entry| entry.catalog) != Some(held.catalog)
         };
         Ok(ReleaseList {

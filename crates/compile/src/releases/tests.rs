@@ -179,8 +179,11 @@ async fn compile(releases: &Releases, number: usize, version: u64) -> CatalogId 
     let compiled = compiled(id, content, &code_id.0);
     let referrer = format!("compiled/{node}");
     loop {
-        let before =
-            documents::read::<held::HeldCatalog>(&*releases.store, &keys::compiled(&node)).await;
+        let before = documents::read::<compiled_catalogs::HeldCatalog>(
+            &*releases.store,
+            &keys::compiled(&node),
+        )
+        .await;
         let mut transaction = Transaction::new()
             .put(keys::compiled(&node), documents::encode(&compiled))
             .put(keys::node_record(&node), documents::encode(&record()));
@@ -188,7 +191,7 @@ async fn compile(releases: &Releases, number: usize, version: u64) -> CatalogId 
             && before.document.catalog != id
         {
             let old = before.document.catalog;
-            transaction = releases.catalogs.let_go_in(transaction, old, &referrer);
+            transaction = releases.catalogs.release_in(transaction, old, &referrer);
         }
         let held = releases.catalogs.hold_in(transaction, id, &referrer).await;
         let committed = releases.store.commit(held.expect("kept")).await;

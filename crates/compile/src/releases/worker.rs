@@ -14,9 +14,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::apply::{ApplyOutcome, Extent};
+use super::compiled_catalogs::{self, HeldCatalog, HeldCatalogs};
+use super::create::{Proposal, ProposalOutcome, overlaid};
 use super::document::{Release, ReleaseMap};
-use super::held::{self, HeldCatalog, HeldCatalogs};
-use super::make::{Proposal, ProposalOutcome, overlaid};
 use super::policy;
 use super::{ReleaseOptions, Releases, number_of};
 use bunraku_control::leader::Leadership;
@@ -71,7 +71,7 @@ impl ReleaseWorker {
                 Ok(leadership) => {
                     let ended = tokio::select! {
                         () = shutdown.cancelled() => None,
-                        () = leadership.keep() => Some(Ok(())),
+                        () = leadership.keep_alive() => Some(Ok(())),
                         outcome = self.lead() => Some(outcome),
                     };
                     leadership.resign().await;
@@ -119,14 +119,14 @@ impl ReleaseWorker {
                 followed = heads.next() => lead.take_settings(followed?, keys::parse_release_head),
                 followed = holds.next() => lead.take_settings(followed?, keys::parse_release_hold),
                 followed = policies.next() => lead.take_settings(followed?, policy::parse_settings),
-                () = sleep_until(due) => self.look(&mut lead).await,
+                () = sleep_until(due) => self.apply_due(&mut lead).await,
                 _ = collect.tick() => self.collect(&lead.environments).await,
             }
         }
     }
 
     /// Handles the environments that are due.
-    async fn look(&self, lead: &mut LeaderState) {
+    async fn apply_due(&self, lead: &mut LeaderState) {
         for environment in lead.agenda.take_due(Instant::now()) {
             let again = match self.tend(&environment, &lead.held).await {
                 Ok(true) => continue,
@@ -310,7 +310,7 @@ impl LeaderState {
         };
         for change in changes {
             let before = match change {
-                Change::Put(entry) => match held::read(&entry) {
+                Change::Put(entry) => match compiled_catalogs::read(&entry) {
                     Ok(Some((node, held))) => {
                         self.news(&held.environment, options);
                         self.held.insert(node, held)

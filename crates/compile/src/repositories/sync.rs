@@ -106,7 +106,7 @@ impl SyncTask<'_> {
                     }
                     None => {
                         environments.insert(named.environment.clone(), branch.clone());
-                        state.note = self.keep(&named.environment, branch, head).await?;
+                        state.note = self.sync_branch(&named.environment, branch, head).await?;
                         state.environment = Some(named.environment);
                     }
                 },
@@ -119,7 +119,7 @@ impl SyncTask<'_> {
 
     /// Creates the environment of a branch if it is missing, and requests its
     /// deploy if the branch has changed. Returns what is unusual.
-    async fn keep(
+    async fn sync_branch(
         &self,
         environment: &EnvironmentName,
         branch: &str,
@@ -132,7 +132,7 @@ impl SyncTask<'_> {
             policy: self.settings.rules.policy,
             repository: self.name,
         };
-        let is_new = match service.keep_branch(environment, &wanted).await? {
+        let is_new = match service.ensure_branch(environment, &wanted).await? {
             Ok(is_new) => is_new,
             Err(why) => return Ok(Some(why)),
         };

@@ -49,7 +49,7 @@ impl Repositories {
         };
         let outcome = tokio::select! {
             () = shutdown.cancelled() => Ok(()),
-            () = leadership.keep() => Ok(()),
+            () = leadership.keep_alive() => Ok(()),
             outcome = self.work() => outcome,
         };
         leadership.resign().await;

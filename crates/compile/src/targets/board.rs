@@ -62,7 +62,7 @@ impl TargetBoard {
         }
         match self.store.get(&keys::target(node)).await? {
             None => Ok(None),
-            Some(entry) => known(&entry).map(Some),
+            Some(entry) => decode_target(&entry).map(Some),
         }
     }
 
@@ -169,7 +169,7 @@ fn put(entries: &mut Entries, entry: &KeyValue) -> Option<NodeName> {
     if entries.is_after(&node, entry.modified) {
         return None;
     }
-    match known(entry) {
+    match decode_target(entry) {
         Ok(known) => {
             entries.by_node.insert(node.clone(), known);
             Some(node)
@@ -204,7 +204,7 @@ fn catalogs_of(known: Option<&KnownTarget>) -> Vec<CatalogId> {
     known.map_or_else(Vec::new, |known| known.stored.catalogs())
 }
 
-fn known(entry: &KeyValue) -> Result<Arc<KnownTarget>, ServiceError> {
+fn decode_target(entry: &KeyValue) -> Result<Arc<KnownTarget>, ServiceError> {
     let stored: StoredTarget = document::decode(entry)?;
     Ok(Arc::new(KnownTarget {
         entity_tag: stored.entity_tag(),

@@ -69,7 +69,7 @@ impl Certificates {
         sign: &SignRequest,
         operator: &PeerIdentity,
     ) -> Result<(), ServiceError> {
-        let standing = self.standing(operator).await?;
+        let standing = self.validity(operator).await?;
         let waiting = self.waiting(name).await?;
         if let Some(expected) = &sign.fingerprint
             && *expected != waiting.document.fingerprint

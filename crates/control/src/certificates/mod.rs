@@ -13,10 +13,10 @@
 mod inventory;
 mod join;
 mod revoke;
-mod standing;
 #[cfg(test)]
 mod tests;
 mod tokens;
+mod validity;
 
 use std::sync::Arc;
 
@@ -143,7 +143,7 @@ impl Certificates {
             });
         }
         // A renewal may bring a new key: the current certificate is sufficient proof.
-        let (claim, standing) = self.standing_with_claim(holder).await?;
+        let (claim, standing) = self.validity_with_claim(holder).await?;
         if let Some(stored) = self.renewed_already(holder, &request).await? {
             return Ok(IssuedCertificate {
                 certificate: stored.pem,
@@ -204,7 +204,7 @@ impl Certificates {
         let parsed = parse_request(&request.certificate_request)?;
         let (by, standing) = match signer {
             Signer::ThisServer => ("this server", Transaction::new()),
-            Signer::Operator(operator) => (operator.name.as_str(), self.standing(operator).await?),
+            Signer::Operator(operator) => (operator.name.as_str(), self.validity(operator).await?),
         };
         let claim = self.claim(&parsed).await?;
         let signed = self

@@ -112,7 +112,7 @@ impl Facts {
 
     /// Returns the newest facts of a node.
     pub async fn show(&self, node: &NodeName) -> Result<FactsReply, ServiceError> {
-        let known = self.known(node).await?;
+        let known = self.read_stored(node).await?;
         if let Some(queued) = known.queued.map(|stored| stored.document) {
             let facts = match queued.payload {
                 Payload::Inline(facts) => FactSet::new(facts),
@@ -144,7 +144,7 @@ impl Facts {
     /// remove a node, delete its record only while it has no facts.
     pub async fn forget(&self, node: &NodeName) -> Result<(), ServiceError> {
         compare_and_swap(&*self.store, |_| async {
-            let known = self.known(node).await?;
+            let known = self.read_stored(node).await?;
             let key = keys::node_fact_history(node);
             let history: Option<document::Versioned<pointer::FactHistory>> =
                 document::read(&*self.store, &key).await?;

@@ -67,7 +67,7 @@ impl Facts {
     /// pointer before the history: facts that move on in between are then seen
     /// twice, not missed.
     async fn all_of(&self, node: &NodeName) -> Result<Vec<KnownFactSet>, ServiceError> {
-        let known = self.known(node).await?;
+        let known = self.read_stored(node).await?;
         let key = keys::node_fact_history(node);
         let history: Option<Versioned<FactHistory>> = document::read(&*self.store, &key).await?;
         let queued = known.queued.map(|stored| stored.document);

@@ -43,7 +43,7 @@ impl Facts {
         let held = Pins::default();
         let pins = &held;
         let outcome = compare_and_swap(&*self.store, |refused| async move {
-            let known = self.known(node).await?;
+            let known = self.read_stored(node).await?;
             let Some(queued) = &known.queued else {
                 return Ok(Swap::Done(None));
             };
@@ -56,7 +56,7 @@ impl Facts {
             }
             Ok(match &known.pointer {
                 Some(pointer) if pointer.document.fact_set == queued.fact_set => {
-                    let transaction = self.keep(node, &known, queued, pointer)?;
+                    let transaction = self.keep_current(node, &known, queued, pointer)?;
                     Swap::Write(transaction, Some(PersistOutcome::Unchanged))
                 }
                 _ => {
@@ -72,7 +72,7 @@ impl Facts {
 
     /// Removes an entry whose facts equal the current ones: they changed back
     /// before a worker processed the entry.
-    fn keep(
+    fn keep_current(
         &self,
         node: &NodeName,
         known: &StoredFacts,

@@ -66,7 +66,7 @@ impl Facts {
         let pins = &held;
         let receipt = compare_and_swap(&*self.store, |refused| async move {
             node_condition::check_refusal(&refused, node)?;
-            let known = self.known(node).await?;
+            let known = self.read_stored(node).await?;
             let receipt = |changed, superseded| FactsReceipt {
                 fact_set,
                 changed,
@@ -95,7 +95,7 @@ impl Facts {
 
     /// Reads the known facts. Reads the queue first: an entry that leaves it is
     /// in the pointer by then.
-    pub(super) async fn known(&self, node: &NodeName) -> Result<StoredFacts, ServiceError> {
+    pub(super) async fn read_stored(&self, node: &NodeName) -> Result<StoredFacts, ServiceError> {
         Ok(StoredFacts {
             queued: document::read(&*self.store, &keys::fact_queue(node)).await?,
             pointer: document::read(&*self.store, &keys::node_facts(node)).await?,

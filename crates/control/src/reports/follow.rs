@@ -90,12 +90,12 @@ impl FollowedEvents {
             if self.ended {
                 return Ok(None);
             }
-            self.look().await?;
+            self.read_or_wait().await?;
         }
     }
 
     /// Reads new events; if there are none, waits for a change.
-    async fn look(&mut self) -> Result<(), ServiceError> {
+    async fn read_or_wait(&mut self) -> Result<(), ServiceError> {
         let key = keys::report(&self.node, self.run);
         // The watch is open before the read, so an event in between wakes it.
         let mut changes = self.reports.store.watch(&key, WatchStart::Now).await?;

@@ -12,9 +12,9 @@
 
 mod follow;
 mod head;
-mod keep;
 mod outputs;
 mod read;
+mod retention;
 mod subscribe;
 
 use std::sync::Arc;

@@ -150,7 +150,7 @@ impl Locks {
             Ok::<_, ServiceError>(Swap::Write(transaction, lease))
         });
         if let Some(lease) = lease.await? {
-            self.let_go(lease).await;
+            self.revoke_lease(lease).await;
         }
         Ok(())
     }
@@ -286,7 +286,7 @@ impl Locks {
         }
     }
 
-    async fn let_go(&self, lease: LeaseId) {
+    async fn revoke_lease(&self, lease: LeaseId) {
         // If this fails, the lease expires on its own.
         if let Err(error) = self.store.lease_revoke(lease).await {
             tracing::debug!(error = %error, "cannot revoke a lease");

@@ -66,7 +66,7 @@ impl Locks {
             reply,
             Ok(LockReply::Held { .. } | LockReply::Waiting { .. })
         ) {
-            self.let_go(lease).await;
+            self.revoke_lease(lease).await;
         }
         reply
     }
@@ -84,7 +84,7 @@ impl Locks {
             let prefix = keys::lock_prefix(caller.name);
             let mut changes = self.store.watch(&prefix, WatchStart::Now).await?;
             loop {
-                match self.look(caller).await? {
+                match self.check_line(caller).await? {
                     LineCheck::Reply(reply) => return Ok(reply),
                     LineCheck::Wait(reply) if Instant::now() >= deadline => return Ok(reply),
                     LineCheck::Wait(_) => {}
@@ -106,7 +106,7 @@ impl Locks {
         }
     }
 
-    async fn look(&self, caller: &Caller<'_>) -> Result<LineCheck, ServiceError> {
+    async fn check_line(&self, caller: &Caller<'_>) -> Result<LineCheck, ServiceError> {
         compare_and_swap(&*self.store, |_| self.decide(caller)).await
     }
 

@@ -41,7 +41,7 @@ impl Once {
         let lease = OnceLock::new();
         let outcome = self.claim_with(app, asker, request, ttl, &lease).await;
         if let (Some(lease), false) = (lease.get(), granted(&outcome)) {
-            self.let_go(*lease).await;
+            self.revoke_lease(*lease).await;
         }
         outcome
     }
@@ -60,7 +60,7 @@ impl Once {
                 return grant(&read, attempt).map(Swap::Done);
             }
             let queried = self.queried(&read.record).await?;
-            match read.record.standing(asker, request.retry, &queried) {
+            match read.record.status_for(asker, request.retry, &queried) {
                 OnceStatus::Ready => {}
                 standing => return Ok(Swap::Done(ClaimReply::Refused { standing })),
             }
@@ -110,7 +110,7 @@ impl Once {
     }
 
     /// Keeps the claim alive, and stores the end of the log so far.
-    pub async fn keep(
+    pub async fn keep_alive(
         &self,
         app: &AppName,
         token: u64,
@@ -175,7 +175,7 @@ impl Once {
             Ok(Swap::Write(transaction, Some(lease)))
         });
         if let Some(lease) = lease.await? {
-            self.let_go(lease).await;
+            self.revoke_lease(lease).await;
         }
         Ok(())
     }
@@ -266,7 +266,7 @@ impl Once {
         }
     }
 
-    async fn let_go(&self, lease: LeaseId) {
+    async fn revoke_lease(&self, lease: LeaseId) {
         // If this fails, the lease expires on its own.
         if let Err(error) = self.store.lease_revoke(lease).await {
             tracing::debug!(error = %error, "cannot revoke a lease");

@@ -75,7 +75,7 @@ impl Once {
     }
 
     /// Returns the status of a task for this caller. Read-only.
-    pub async fn standing(
+    pub async fn status(
         &self,
         app: &AppName,
         asker: OnceCaller<'_>,
@@ -94,7 +94,7 @@ impl Once {
             }
         }
         let queried = self.queried(&read.record).await?;
-        Ok(read.record.standing(asker, request.retry, &queried))
+        Ok(read.record.status_for(asker, request.retry, &queried))
     }
 
     /// Stores a definition. The same one again changes nothing.
@@ -231,7 +231,7 @@ impl Once {
             return Err(ServiceError::invalid("a reset needs a reason"));
         }
         compare_and_swap(&*self.store, |_| async {
-            let read = self.known(app).await?;
+            let read = self.read_existing(app).await?;
             if read.record.claim.is_some() {
                 return Err(ServiceError::conflict(
                     format!("`{app}` is running"),
@@ -279,7 +279,7 @@ impl Once {
         app: &AppName,
         asker: OnceCaller<'_>,
     ) -> Result<OnceReport, ServiceError> {
-        let record = self.known(app).await?.record;
+        let record = self.read_existing(app).await?.record;
         let log = match &record.state.last {
             None => None,
             Some(attempt) => {
@@ -324,7 +324,7 @@ impl Once {
         let queried = self.queried(record).await?;
         Ok(OnceSummary {
             app: app.clone(),
-            standing: record.standing(asker, false, &queried),
+            standing: record.status_for(asker, false, &queried),
             attempts: record.state.attempts,
             fragments: record.parts.fragments.len(),
         })
@@ -342,7 +342,7 @@ impl Once {
         }
     }
 
-    async fn known(&self, app: &AppName) -> Result<RecordSnapshot, ServiceError> {
+    async fn read_existing(&self, app: &AppName) -> Result<RecordSnapshot, ServiceError> {
         let read = self.read(app).await?;
         if read.parts.is_some() || read.state.is_some() {
             Ok(read)

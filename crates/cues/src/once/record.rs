@@ -82,7 +82,7 @@ impl Record {
     /// Returns whether an init by this caller would be accepted, and if not, why not.
     ///
     /// `queried` lists the nodes that the definition's query finds, if it has one.
-    pub(super) fn standing(
+    pub(super) fn status_for(
         &self,
         asker: OnceCaller<'_>,
         retry: bool,

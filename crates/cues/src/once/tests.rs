@@ -83,13 +83,13 @@ async fn a_heartbeat_renews_the_lease_and_its_log_is_bounded() {
     };
     let before = counting.writes();
     let silent = KeepClaim { log: None };
-    let kept = once.keep(&app(), attempt.token, asker, &silent).await;
+    let kept = once.keep_alive(&app(), attempt.token, asker, &silent).await;
     kept.expect("kept");
     assert_eq!(counting.writes(), before + 1, "the lease starts anew");
     let alive = KeepClaim {
         log: Some("é".repeat(200_000)),
     };
-    let kept = once.keep(&app(), attempt.token, asker, &alive).await;
+    let kept = once.keep_alive(&app(), attempt.token, asker, &alive).await;
     kept.expect("kept");
     let log = once.show(&app(), asker).await.expect("shown").log;
     let log = log.expect("a log");

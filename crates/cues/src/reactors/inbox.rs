@@ -122,7 +122,7 @@ impl ReactorInbox {
     }
 
     /// Returns whether a rule of any environment may match this event.
-    fn wants(&self, happening: &ReactorEvent) -> bool {
+    fn matches_any_rule(&self, happening: &ReactorEvent) -> bool {
         self.any(|rule| matching::mismatch(rule, happening).is_none())
     }
 
@@ -166,7 +166,7 @@ impl NodeEventRecorder for ReactorInbox {
         let happenings: Vec<ReactorEvent> = events
             .iter()
             .filter_map(|event| of_report(node, started, &event.event))
-            .filter(|happening| self.wants(happening))
+            .filter(|happening| self.matches_any_rule(happening))
             .collect();
         happenings
             .chunks(PER_ENTRY)
@@ -193,7 +193,7 @@ impl NodeEventRecorder for ReactorInbox {
             node: Some(node.clone()),
             fields: fields(json!({ "reason": reason })),
         };
-        if !self.wants(&happening) {
+        if !self.matches_any_rule(&happening) {
             return transaction;
         }
         let entry = Entry {

@@ -57,13 +57,13 @@ impl Reactors {
         for entry in document::read_all(&*self.store, keys::REACTOR_WAITS).await? {
             let lost: LostNode = document::decode(&entry)?;
             if lost.due <= now {
-                self.look_again(&entry, &lost).await?;
+                self.check_lost_node(&entry, &lost).await?;
             } else {
                 next = earlier(next, lost.due);
             }
         }
         for entry in document::read_all(&*self.store, keys::REACTOR_HELD).await? {
-            if let Some(due) = self.look_at_held(&entry, now).await? {
+            if let Some(due) = self.check_held_rule(&entry, now).await? {
                 next = earlier(next, due);
             }
         }
@@ -73,7 +73,7 @@ impl Reactors {
 
     /// Passes on the event if the node's connection has not changed: it has been
     /// lost for long enough.
-    async fn look_again(&self, entry: &KeyValue, lost: &LostNode) -> Result<(), ServiceError> {
+    async fn check_lost_node(&self, entry: &KeyValue, lost: &LostNode) -> Result<(), ServiceError> {
         let transaction = Transaction::new()
             .when_unchanged(&entry.key, Some(entry))
             .delete(entry.key.clone());
@@ -114,7 +114,7 @@ impl Reactors {
     }
 
     /// Releases a held rule if it is due; otherwise returns the time when it is.
-    async fn look_at_held(
+    async fn check_held_rule(
         &self,
         entry: &KeyValue,
         now: Timestamp,
@@ -133,7 +133,8 @@ impl Reactors {
         };
         match held.due(&TriggerLimits::from(&rule.limits), now) {
             HoldDecision::Now => {
-                let transaction = self.let_go(transaction, &environment, rule, &entry.key, held);
+                let transaction =
+                    self.announce_held(transaction, &environment, rule, &entry.key, held);
                 settle(&*self.store, transaction).await?;
                 Ok(None)
             }

@@ -21,7 +21,7 @@ pub(crate) fn mismatch(reactor: &Reactor, happening: &ReactorEvent) -> Option<St
         return Some(format!("its event is `{}`", reactor.event.as_str()));
     }
     reactor.matches.iter().find_map(|(path, allowed)| {
-        let Some(found) = look(happening, path) else {
+        let Some(found) = look_up(happening, path) else {
             return Some(format!("the event has no `{path}`"));
         };
         if allowed.iter().any(|wanted| fits(wanted, &found)) {
@@ -43,14 +43,14 @@ pub(crate) fn fill(template: &str, happening: &ReactorEvent) -> Option<String> {
     while let Some((before, after)) = rest.split_once("${") {
         let (path, after) = after.split_once('}')?;
         text.push_str(before);
-        text.push_str(&plain(&look(happening, path.trim())?));
+        text.push_str(&plain(&look_up(happening, path.trim())?));
         rest = after;
     }
     text.push_str(rest);
     Some(text)
 }
 
-fn look(happening: &ReactorEvent, path: &str) -> Option<Value> {
+fn look_up(happening: &ReactorEvent, path: &str) -> Option<Value> {
     if path == "node" {
         let node = happening.node.as_ref()?;
         return Some(Value::String(node.to_string()));

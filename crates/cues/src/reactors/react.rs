@@ -196,7 +196,7 @@ impl Reactors {
         held.by = by;
         let transaction = transaction.when_unchanged(&key, entry.as_ref());
         Ok(match held.due(&limits, now) {
-            HoldDecision::Now => self.let_go(transaction, environment, rule, &key, held),
+            HoldDecision::Now => self.announce_held(transaction, environment, rule, &key, held),
             HoldDecision::At(_) | HoldDecision::NotYet => {
                 transaction.put(key, document::encode(&held))
             }
@@ -204,7 +204,7 @@ impl Reactors {
     }
 
     /// Announces a firing that was held back.
-    pub(super) fn let_go(
+    pub(super) fn announce_held(
         &self,
         transaction: Transaction,
         environment: &EnvironmentName,

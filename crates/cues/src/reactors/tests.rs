@@ -67,7 +67,7 @@ impl Services {
             self.reactors.react(&key).await?;
         }
         for key in document::keys_under(&**store, keys::TRIGGER_ANNOUNCED).await? {
-            self.triggers.carry_out(&key).await?;
+            self.triggers.process(&key).await?;
         }
         Ok(())
     }

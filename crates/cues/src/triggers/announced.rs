@@ -134,7 +134,7 @@ impl AnnouncedFiring {
 impl Triggers {
     /// Processes the firing announced at a key, to its end. Returns this server's
     /// part of the result.
-    pub async fn carry_out(&self, key: &str) -> Result<FireReply, ServiceError> {
+    pub async fn process(&self, key: &str) -> Result<FireReply, ServiceError> {
         let mut hosts = NotifiedHosts::default();
         // Another server may have been faster, at any step.
         while let Some(entry) = self.store.get(key).await? {
@@ -151,7 +151,7 @@ impl Triggers {
             if limits::are_any(&limits) && !announced.released {
                 self.put_behind(step, key, &announced, &limits).await?
             } else {
-                let told = self.tell_some(step, key, &announced, &limits).await?;
+                let told = self.notify_some(step, key, &announced, &limits).await?;
                 hosts.told.extend(told.told);
                 hosts.unknown.extend(told.unknown);
             }
@@ -164,7 +164,7 @@ impl Triggers {
 
     /// Notifies the next hosts, in one transaction. Returns the notified and the
     /// unknown hosts; none if another writer interfered.
-    async fn tell_some(
+    async fn notify_some(
         &self,
         step: Transaction,
         key: &str,
@@ -194,7 +194,7 @@ impl Triggers {
             if more {
                 return step.clone().put(key, document::encode(&next));
             }
-            self.told(step.clone().delete(key), &next.trigger, next.news())
+            self.add_event(step.clone().delete(key), &next.trigger, next.news())
         };
         // The second attempt knows the queues. After that, look at the announcement again.
         let notified = self.notify(&notification, 2, progressed).await?;

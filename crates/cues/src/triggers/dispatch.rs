@@ -37,12 +37,12 @@ impl Triggers {
         let held = due::when_due(&self.store, keys::TRIGGER_HELD, || self.release_due());
         // Announced by other services, or before a crash.
         let announced = due::each_entry(&self.store, keys::TRIGGER_ANNOUNCED, |key| async move {
-            self.carry_out(&key).await.map(|_| ())
+            self.process(&key).await.map(|_| ())
         });
         tokio::select! {
             () = shutdown.cancelled() => {}
             () = self.follow_answers() => {}
-            () = self.look_now_and_then() => {}
+            () = self.check_periodically() => {}
             () = held => {}
             () = announced => {}
         }
@@ -53,7 +53,7 @@ impl Triggers {
         let mut pending = Follow::new(self.store.clone(), keys::all_pending_commands());
         loop {
             match pending.next().await {
-                Ok(FollowEvent::Snapshot { .. }) => self.look_at_all_queues().await,
+                Ok(FollowEvent::Snapshot { .. }) => self.advance_all_queues().await,
                 Ok(FollowEvent::Changes(batch)) => {
                     for change in batch.changes {
                         if let Change::Delete { key } = change
@@ -71,19 +71,19 @@ impl Triggers {
         }
     }
 
-    async fn look_now_and_then(&self) {
+    async fn check_periodically(&self) {
         let mut tick = tokio::time::interval(LOOK);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tick.tick().await;
-            self.look_at_all_queues().await;
+            self.advance_all_queues().await;
             if let Err(error) = self.forget_old_events().await {
                 tracing::warn!(error = %error, "cannot delete old events; retrying");
             }
         }
     }
 
-    async fn look_at_all_queues(&self) {
+    async fn advance_all_queues(&self) {
         let queues = document::keys_under(&*self.store, keys::TRIGGER_QUEUES).await;
         for key in queues.unwrap_or_default() {
             if let Some(node) = keys::parse_trigger_queue(&key) {
@@ -162,7 +162,7 @@ impl Triggers {
         for (trigger, what) in news {
             if let Some(what) = what {
                 self.count(&what);
-                transaction = self.told(transaction, &trigger, what);
+                transaction = self.add_event(transaction, &trigger, what);
             }
         }
         transaction

@@ -18,13 +18,13 @@ impl Triggers {
         trigger: &TriggerName,
         what: TriggerNews,
     ) -> Result<(), ServiceError> {
-        let transaction = self.told(Transaction::new(), trigger, what);
+        let transaction = self.add_event(Transaction::new(), trigger, what);
         self.store.commit(transaction).await?;
         Ok(())
     }
 
     /// Adds the news to the transaction that causes it.
-    pub(super) fn told(
+    pub(super) fn add_event(
         &self,
         transaction: Transaction,
         trigger: &TriggerName,

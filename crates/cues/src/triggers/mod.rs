@@ -299,7 +299,7 @@ impl Triggers {
         });
         match announced.await? {
             None => Ok(None),
-            Some(id) => self.carry_out(&keys::trigger_announced(id)).await.map(Some),
+            Some(id) => self.process(&keys::trigger_announced(id)).await.map(Some),
         }
     }
 

@@ -293,7 +293,7 @@ async fn what_is_announced_is_held_back_as_what_is_fired_is() {
     };
     triggers.define(&trigger(), &limits).await.expect("limited");
     let key = announced(&store).await;
-    triggers.carry_out(&key).await.expect("carried out");
+    triggers.process(&key).await.expect("carried out");
     assert_eq!(commands(&store).await, 0);
     let shown = triggers.show(&trigger()).await.expect("shown");
     assert_eq!(shown.held, 1);
@@ -305,13 +305,13 @@ async fn a_firing_processed_by_two_servers_at_once_is_sent_once() {
     let key = announced(&store).await;
     let (other, below, same) = (server(&store), store.clone(), key.clone());
     let meddled: SharedStore = Arc::new(InterferingStore::new(store.clone(), async move {
-        other.carry_out(&same).await.expect("carried out");
+        other.process(&same).await.expect("carried out");
         // The node has answered already: its queue looks the same as before.
         answer(&below, None).await;
         let empty = Transaction::new().delete(keys::trigger_queue(&name("lb-1")));
         below.commit(empty).await.expect("emptied");
     }));
-    let late = server(&meddled).carry_out(&key).await;
+    let late = server(&meddled).process(&key).await;
     late.expect("nothing is left to do");
     assert_eq!(commands(&store).await, 0, "not a second time");
     let history = server(&store).history(None, 100).await.expect("read");

@@ -76,7 +76,7 @@ impl Step {
         }
     }
 
-    fn seen(&self) -> Option<&String> {
+    fn read_value(&self) -> Option<&String> {
         match self {
             Self::Read(value) | Self::Swap { from: value, .. } => value.as_ref(),
             _ => None,
@@ -107,7 +107,7 @@ pub(super) fn check(history: &History) -> Vec<String> {
 fn without_unseen(mut steps: Vec<TimedOperation>) -> Vec<TimedOperation> {
     let seen: BTreeSet<String> = steps
         .iter()
-        .filter_map(|timed| timed.step.seen().cloned())
+        .filter_map(|timed| timed.step.read_value().cloned())
         .collect();
     steps.retain(|timed| {
         timed.ended.is_some()
@@ -233,7 +233,7 @@ impl Search {
                     furthest = (self.open, self.marks[place].operation, value.clone());
                 }
                 let Some((operation, before)) = path.pop() else {
-                    return Err(self.tell(furthest.1, &furthest.2));
+                    return Err(self.explain(furthest.1, &furthest.2));
                 };
                 self.undo(operation);
                 value = before;
@@ -262,7 +262,7 @@ impl Search {
         new.then_some(after)
     }
 
-    fn tell(&self, operation: usize, value: &Value) -> String {
+    fn explain(&self, operation: usize, value: &Value) -> String {
         let timed = &self.steps[operation];
         let until = timed.ended.map_or("…".to_owned(), at);
         format!(

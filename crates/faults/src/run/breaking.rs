@@ -39,7 +39,7 @@ impl FaultInjector {
         let damages = step.faults.iter().any(Fault::damages);
         if damages {
             // If another one is away or damaged, a majority could be permanently lost.
-            site.whole().await?;
+            site.wait_until_healthy().await?;
         }
         for fault in &step.faults {
             self.begin(site, fault).await?;
@@ -54,7 +54,7 @@ impl FaultInjector {
             end(site, fault).await?;
         }
         if damages {
-            site.whole().await?;
+            site.wait_until_healthy().await?;
         }
         let calm = Instant::now() + step.calm;
         while Instant::now() < calm.min(self.until) {

@@ -49,7 +49,7 @@ pub async fn run(options: &Options) -> Result<RunResult, SiteError> {
     };
     let mut site = Site::start(&options.place, names, &options.size).await?;
     let outcome = work_and_break(options, &mut site).await;
-    site.keep_logs();
+    site.save_logs();
     outcome
 }
 
@@ -78,7 +78,7 @@ async fn work_and_break(options: &Options, site: &mut Site) -> Result<RunResult,
             .await
             .map_err(|error| SiteError::Setup(format!("a client: {error}")))?;
     }
-    site.whole().await?;
+    site.wait_until_healthy().await?;
     let shifted: Vec<Server> = breaking.shifted().to_vec();
     let history = ending::collect(options.seed, site, &recorder, &shifted).await?;
     Ok(RunResult {

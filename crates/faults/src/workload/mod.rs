@@ -54,16 +54,16 @@ impl Recorder {
         micros(since_epoch.saturating_sub(began.unwrap_or_default()))
     }
 
-    fn seen(&self) -> MutexGuard<'_, (Vec<Operation>, Vec<NetworkCut>)> {
+    fn recorded(&self) -> MutexGuard<'_, (Vec<Operation>, Vec<NetworkCut>)> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn cut(&self, cut: NetworkCut) {
-        self.seen().1.push(cut);
+        self.recorded().1.push(cut);
     }
 
     pub(crate) fn all(&self) -> (Vec<Operation>, Vec<NetworkCut>) {
-        self.seen().clone()
+        self.recorded().clone()
     }
 }
 
@@ -137,7 +137,7 @@ impl Worker {
             call,
             outcome,
         };
-        self.recorder.seen().0.push(operation);
+        self.recorder.recorded().0.push(operation);
     }
 }
 

@@ -66,7 +66,7 @@ impl NodeBoard {
         Ok(board)
     }
 
-    pub(super) fn standing(&self, node: &NodeName) -> NodeState {
+    pub(super) fn node_state(&self, node: &NodeName) -> NodeState {
         self.nodes.get(node).cloned().unwrap_or_default()
     }
 

@@ -37,7 +37,7 @@ impl Orchestration {
             for run in (opened.iter()).filter_map(|item| keys::parse_open_run(&item.key)) {
                 let (service, stop) = (self.clone(), stop.clone());
                 tasks.entry(run).or_insert_with(|| {
-                    tokio::spawn(async move { service.see_through(run, stop).await })
+                    tokio::spawn(async move { service.lead_until_ended(run, stop).await })
                 });
             }
         }
@@ -50,7 +50,7 @@ impl Orchestration {
     }
 
     /// Leads the run whenever it has no leader, until it has ended.
-    async fn see_through(&self, run: RunId, stop: CancellationToken) {
+    async fn lead_until_ended(&self, run: RunId, stop: CancellationToken) {
         loop {
             let outcome = tokio::select! {
                 () = stop.cancelled() => return,
@@ -82,7 +82,7 @@ impl Inner {
         tracing::info!(%run, "this server leads the run");
         let outcome = tokio::select! {
             outcome = self.lead(run, fence.into()) => outcome,
-            () = leadership.keep() => {
+            () = leadership.keep_alive() => {
                 tracing::warn!(%run, "this server no longer leads the run");
                 Ok(false)
             }

@@ -41,7 +41,7 @@ impl Orchestration {
             run,
             seconds: inner.options.hold_ttl.as_secs().max(1),
         };
-        if let Some(known) = inner.holds.known(node) {
+        if let Some(known) = inner.holds.hold_of(node) {
             return Ok(known.map(hold));
         }
         let stored = self.hold_of(node).await?;
@@ -49,7 +49,7 @@ impl Orchestration {
     }
 
     /// Notifies agents of holds until cancelled.
-    pub async fn tell_holds(&self, hub: CommandHub, shutdown: CancellationToken) {
+    pub async fn notify_holds(&self, hub: CommandHub, shutdown: CancellationToken) {
         let inner = &self.inner;
         let mut follow = Follow::new(inner.store.clone(), keys::NODE_HOLDS);
         let mut again = tokio::time::interval(inner.options.hold_ttl / 3);
@@ -68,7 +68,7 @@ impl Orchestration {
                 _ = again.tick() => inner.still_held().await,
             };
             for node in told {
-                hub.tell_hold(&node);
+                hub.notify_hold(&node);
             }
         }
     }
@@ -95,7 +95,7 @@ impl Inner {
 
 impl HoldBoard {
     /// Returns the hold of a node. `None` means that the board is not complete yet.
-    fn known(&self, node: &NodeName) -> Option<Option<RunId>> {
+    fn hold_of(&self, node: &NodeName) -> Option<Option<RunId>> {
         let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
         entries.complete.then(|| entries.by_node.get(node).copied())
     }

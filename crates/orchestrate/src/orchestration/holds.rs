@@ -54,7 +54,7 @@ pub(super) struct HeldNodes {
 
 impl HeldNodes {
     /// Releases all of them.
-    pub(super) async fn let_go(self) {
+    pub(super) async fn release(self) {
         if let Err(error) = self.store.lease_revoke(self.lease).await {
             tracing::warn!(error = %error, "cannot release the node holds of a finished run; they expire with their lease");
         }
@@ -68,7 +68,7 @@ impl Drop for HeldNodes {
 }
 
 /// Keeps the lease alive until it is gone, or this task is aborted.
-async fn keep(store: SharedStore, lease: LeaseId, ttl: std::time::Duration) {
+async fn keep_alive(store: SharedStore, lease: LeaseId, ttl: std::time::Duration) {
     let mut tick = tokio::time::interval(ttl / 3);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -97,7 +97,7 @@ impl Inner {
         let held = HeldNodes {
             store: self.store.clone(),
             lease,
-            keeper: tokio::spawn(keep(self.store.clone(), lease, ttl)),
+            keeper: tokio::spawn(keep_alive(self.store.clone(), lease, ttl)),
         };
         let hold = document::encode(&Hold { run });
         for chunk in nodes.chunks(PER_TRANSACTION) {
@@ -110,7 +110,7 @@ impl Inner {
         Ok(held)
     }
     /// Releases the nodes that the run still holds, whichever leader held them.
-    pub(super) async fn let_go_of(
+    pub(super) async fn release_all(
         &self,
         run: RunId,
         nodes: &[NodeName],

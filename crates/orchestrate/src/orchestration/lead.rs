@@ -73,7 +73,7 @@ impl Leader<'_> {
         let held = match self.run.outcome() {
             // The outcome was decided by a leader that died before it released the nodes.
             Some(_) => {
-                self.inner.let_go_of(self.run.id(), &nodes).await?;
+                self.inner.release_all(self.run.id(), &nodes).await?;
                 None
             }
             None => {
@@ -97,7 +97,7 @@ impl Leader<'_> {
             if self.run.outcome().is_some() {
                 // First, because anyone who learns that the run has ended may use its nodes.
                 if let Some(held) = held {
-                    held.let_go().await;
+                    held.release().await;
                 }
                 return self.finish().await;
             }
@@ -110,7 +110,7 @@ impl Leader<'_> {
         let steps = (0..).map(StepIndex).zip(&self.run.plan().steps);
         let unfit = steps.filter_map(|(step, planned)| {
             let waits = self.run.statuses()[step.at()].state == StepState::Waiting;
-            let reason = self.sources.board.standing(&planned.node).unfit();
+            let reason = self.sources.board.node_state(&planned.node).unfit();
             reason
                 .filter(|_| waits)
                 .map(|reason| UnavailableNode { step, reason })
@@ -146,7 +146,7 @@ impl Leader<'_> {
         for action in actions {
             if let Action::Start { step, .. } = &action {
                 let node = &self.run.plan().steps[step.at()].node;
-                let standing = self.sources.board.standing(node);
+                let standing = self.sources.board.node_state(node);
                 if let Some(reason) = standing.disabled {
                     events.push(Event::Disabled {
                         step: *step,

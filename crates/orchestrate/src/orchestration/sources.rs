@@ -55,13 +55,13 @@ impl Sources {
     /// Returns the next events. Safe to cancel at any time: nothing is lost.
     pub(super) async fn next(&mut self, run: &Run) -> Result<Vec<Event>, ServiceError> {
         tokio::select! {
-            news = self.reports.next() => Ok(told(run, &self.steps, news?).into_iter().collect()),
+            news = self.reports.next() => Ok(report_event(run, &self.steps, news?).into_iter().collect()),
             event = self.answers.next() => Ok(vec![event?]),
             changed = self.board.next() => {
                 let changed = changed?;
                 Ok(self.connections(run, |node| changed.contains(node)))
             }
-            asked = self.requests.next() => self.asked(asked?),
+            asked = self.requests.next() => self.operator_requests(asked?),
         }
     }
 
@@ -75,7 +75,7 @@ impl Sources {
                 if !of(node) {
                     return None;
                 }
-                let standing = self.board.standing(node);
+                let standing = self.board.node_state(node);
                 match (standing.connected, status.away.is_some()) {
                     (false, false) => Some(Event::Away { step }),
                     (true, true) => Some(Event::Back { step }),
@@ -86,7 +86,7 @@ impl Sources {
     }
 
     /// Returns the requests of operators; those already in the log change nothing.
-    fn asked(&self, followed: FollowEvent) -> Result<Vec<Event>, ServiceError> {
+    fn operator_requests(&self, followed: FollowEvent) -> Result<Vec<Event>, ServiceError> {
         let mut events = Vec::new();
         for item in &followed.into_puts() {
             let StoredRunRequest { by } = document::decode(item)?;
@@ -101,7 +101,11 @@ impl Sources {
 }
 
 /// Converts news of a report to an event of its step.
-fn told(run: &Run, steps: &HashMap<NodeRunId, StepIndex>, news: NodeRunNews) -> Option<Event> {
+fn report_event(
+    run: &Run,
+    steps: &HashMap<NodeRunId, StepIndex>,
+    news: NodeRunNews,
+) -> Option<Event> {
     let (NodeRunNews::Started { run: id, .. }
     | NodeRunNews::Progress { run: id, .. }
     | NodeRunNews::Finished { run: id, .. }) = &news;

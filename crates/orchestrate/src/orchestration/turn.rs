@@ -80,7 +80,7 @@ impl Leader<'_> {
             };
             tokio::select! {
                 () = tokio::time::sleep(left) => {}
-                asked = self.asked() => {
+                asked = self.next_requests() => {
                     let asked = asked?;
                     if !asked.is_empty() && self.store_and_do(asked).await?.is_err() {
                         return Ok(false);
@@ -118,7 +118,7 @@ impl Leader<'_> {
                     }
                 }
                 () = tokio::time::sleep(patience.unwrap_or(LOOK)) => {}
-                asked = self.asked() => {
+                asked = self.next_requests() => {
                     let asked = asked?;
                     if !asked.is_empty() && self.store_and_do(asked).await?.is_err() {
                         return Ok(false);
@@ -144,7 +144,7 @@ impl Leader<'_> {
         while self.run.outcome().is_none() && self.somebody_is_away() {
             tokio::select! {
                 () = &mut late => break,
-                asked = self.asked() => {
+                asked = self.next_requests() => {
                     let asked = asked?;
                     if !asked.is_empty() && self.store_and_do(asked).await?.is_err() {
                         return Ok(false);
@@ -159,7 +159,7 @@ impl Leader<'_> {
         let board = &self.sources.board;
         let mut nodes = self.run.plan().steps.iter().map(|step| &step.node);
         nodes.any(|node| {
-            let standing = board.standing(node);
+            let standing = board.node_state(node);
             standing.known && !standing.connected && standing.disabled.is_none()
         })
     }
@@ -173,7 +173,7 @@ impl Leader<'_> {
     }
 
     /// Returns the requests of operators for a run that has not begun; ignores everything else.
-    async fn asked(&mut self) -> Result<Vec<Event>, ServiceError> {
+    async fn next_requests(&mut self) -> Result<Vec<Event>, ServiceError> {
         let mut events = self.sources.next(&self.run).await?;
         events.retain(|event| {
             matches!(

@@ -17,7 +17,7 @@ pub(super) fn between_components(units: &Units) -> Option<SiteProblem> {
     let mut problem = SiteProblem::new("dependency cycle of components");
     for (one, next) in round(&cycle) {
         let unit = &units.list[one];
-        let what = needed(units, one, next).map_or_else(String::new, |need| said(units, need));
+        let what = needed(units, one, next).map_or_else(String::new, |need| reason(units, need));
         problem = problem.detail(format!("{} on {} {what}", unit.component, unit.node));
     }
     Some(problem.hint("remove one of these dependencies"))
@@ -53,7 +53,7 @@ pub(super) fn between_nodes(units: &Units, groups: &[(usize, u32)]) -> Option<Si
         if let Some((unit, need)) = edge {
             let unit = &units.list[unit];
             let other = &units.list[need.from].node;
-            let what = said(units, need);
+            let what = reason(units, need);
             problem = problem.detail(format!(
                 "{} waits for {other}: {} {what}",
                 unit.node, unit.component
@@ -77,7 +77,7 @@ fn needed(units: &Units, one: usize, from: usize) -> Option<&UnitDependency> {
     units.needs[one].iter().find(|need| need.from == from)
 }
 
-fn said(units: &Units, need: &UnitDependency) -> String {
+fn reason(units: &Units, need: &UnitDependency) -> String {
     let from = &units.list[need.from].component;
     match &need.capability {
         Some(capability) => format!("needs {capability} from {from}"),

@@ -8,7 +8,7 @@ use crate::filter::Filter;
 use crate::problem::{PlanError, SiteProblem};
 use crate::site::Site;
 
-pub(super) fn kept(
+pub(super) fn apply_filter(
     units: Units,
     site: &Site,
     filter: &Filter,

@@ -35,7 +35,7 @@ pub fn plan_site(site: &Site, options: &PlanOptions) -> Result<RunPlan, PlanErro
     if let Some(problem) = cycle::between_components(&whole) {
         return Err(problem.into());
     }
-    let units = filtered::kept(whole, site, &options.filter, &mut warnings)?;
+    let units = filtered::apply_filter(whole, site, &options.filter, &mut warnings)?;
     let groups = assigned(&units, options)?;
     Ok(planned(site, &units, &groups, warnings))
 }

@@ -58,7 +58,7 @@ pub(super) fn layout(plan: &RunPlan) -> Layout {
         members[*bundle].push(step);
     }
     let mut boxes: Vec<Bundle> = members.iter().map(|steps| bundle(plan, steps)).collect();
-    let edges = telling(edges(plan, &bundle_of), boxes.len());
+    let edges = without_implied_edges(edges(plan, &bundle_of), boxes.len());
     let (width, height, columns) = place(&mut boxes, &edges);
     Layout {
         boxes,
@@ -214,7 +214,7 @@ fn edges(plan: &RunPlan, bundle_of: &[usize]) -> Vec<Edge> {
 
 /// Removes edges that a longer path implies: a box that waits for the web servers need not
 /// show that it also waits for their database.
-fn telling(edges: Vec<Edge>, boxes: usize) -> Vec<Edge> {
+fn without_implied_edges(edges: Vec<Edge>, boxes: usize) -> Vec<Edge> {
     let mut after: Vec<Vec<usize>> = vec![Vec::new(); boxes];
     for edge in &edges {
         after[edge.from].push(edge.to);

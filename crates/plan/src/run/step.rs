@@ -17,14 +17,14 @@ impl Run {
         // Another server's clock may be behind, but time does not go back.
         self.now = self.now.max(now);
         let mut actions = Vec::new();
-        if self.known(event) {
+        if self.is_known(event) {
             self.take(event, &mut actions);
             self.advance(&mut actions);
         }
         actions
     }
 
-    fn known(&self, event: &Event) -> bool {
+    fn is_known(&self, event: &Event) -> bool {
         let exists = |step: &StepIndex| step.at() < self.statuses.len();
         match event {
             Event::Started { step }
@@ -170,7 +170,7 @@ impl Run {
     fn time_passed(&mut self, actions: &mut Vec<Action>) {
         while let Some((at, deadline)) = self.deadlines.pop_due(self.now) {
             match deadline {
-                Deadline::Whole => self.whole_time_is_up(actions),
+                Deadline::Whole => self.end_at_total_timeout(actions),
                 Deadline::Start(step)
                 | Deadline::Work(step)
                 | Deadline::Return(step)
@@ -241,7 +241,7 @@ impl Run {
         self.fail(step, state, Some(message));
     }
 
-    fn whole_time_is_up(&mut self, actions: &mut Vec<Action>) {
+    fn end_at_total_timeout(&mut self, actions: &mut Vec<Action>) {
         let most = self.options.total_timeout_seconds.unwrap_or_default();
         let message = format!("the run took longer than {most} s");
         self.stop(message.clone());

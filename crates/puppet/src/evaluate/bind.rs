@@ -66,7 +66,7 @@ impl Evaluator<'_> {
         let wanted = self.type_of(declared)?;
         self.work(1, span)?;
         let unknown = self.lenient && *value == Value::Undef;
-        if wanted.takes(value) || unknown {
+        if wanted.accepts(value) || unknown {
             return Ok(());
         }
         let message = format!(

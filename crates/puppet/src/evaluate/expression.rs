@@ -212,7 +212,7 @@ impl Evaluator<'_> {
             }
             (Value::Type(of), value) => match value {
                 Value::Type(other) => of == other,
-                value => of.takes(value),
+                value => of.accepts(value),
             },
             (wanted, value) => equal(value, wanted),
         }

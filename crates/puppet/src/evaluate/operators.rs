@@ -119,7 +119,7 @@ impl Evaluator<'_> {
                 }
                 false
             }
-            Value::Type(of) => items.any(|item| of.takes(item)),
+            Value::Type(of) => items.any(|item| of.accepts(item)),
             wanted => items.any(|item| equal(item, wanted)),
         })
     }
@@ -130,7 +130,7 @@ impl Evaluator<'_> {
             (Value::String(text), Value::Regex(pattern) | Value::String(pattern)) => {
                 self.matches(pattern, text, span)
             }
-            (value, Value::Type(of)) => Ok(of.takes(value)),
+            (value, Value::Type(of)) => Ok(of.accepts(value)),
             (one, Value::Regex(_)) => error(
                 format!("a pattern matches a string, not {}", one.kind()),
                 span,

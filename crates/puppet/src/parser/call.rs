@@ -60,7 +60,7 @@ impl Parser<'_> {
             arguments,
             lambda,
         };
-        self.make(Kind::Call(Box::new(call)), start.to(self.last_span()))
+        self.new_expression(Kind::Call(Box::new(call)), start.to(self.last_span()))
     }
 
     /// Reads an argument. `f('a' => 1)` passes a hash.
@@ -71,7 +71,7 @@ impl Parser<'_> {
         }
         let value = self.element()?;
         let span = argument.span.to(value.span);
-        self.make(Kind::Hash(vec![(argument, value)]), span)
+        self.new_expression(Kind::Hash(vec![(argument, value)]), span)
     }
 
     /// Reads `include a, b`, if this is such a call.
@@ -100,7 +100,8 @@ impl Parser<'_> {
             lambda: None,
         };
         let span = name_span.to(self.last_span());
-        self.make(Kind::Call(Box::new(call)), span).map(Some)
+        self.new_expression(Kind::Call(Box::new(call)), span)
+            .map(Some)
     }
 
     fn argument_follows(&self, alone: bool) -> bool {

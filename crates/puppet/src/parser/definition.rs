@@ -62,7 +62,7 @@ impl Parser<'_> {
             returns,
             body,
         };
-        self.make(kind(Box::new(definition)), start.to(self.last_span()))
+        self.new_expression(kind(Box::new(definition)), start.to(self.last_span()))
     }
 
     fn parent(&mut self) -> ParseResult<String> {
@@ -83,7 +83,7 @@ impl Parser<'_> {
         self.expect("=", "after the name of this type")?;
         let aliased = self.type_expression()?;
         let span = start.to(aliased.span);
-        self.make(Kind::TypeAlias(name.clone(), Box::new(aliased)), span)
+        self.new_expression(Kind::TypeAlias(name.clone(), Box::new(aliased)), span)
     }
 
     fn node_follows(&self) -> bool {
@@ -115,7 +115,7 @@ impl Parser<'_> {
             parent,
             body,
         };
-        self.make(Kind::Node(Box::new(node)), start.to(self.last_span()))
+        self.new_expression(Kind::Node(Box::new(node)), start.to(self.last_span()))
     }
 
     /// Reads a string, a regular expression, `default`, or bare words with dots.
@@ -142,14 +142,14 @@ impl Parser<'_> {
             "default" => Kind::Default,
             _ => Kind::String(name),
         };
-        self.make(kind, start.to(self.last_span()))
+        self.new_expression(kind, start.to(self.last_span()))
     }
 
     fn site(&mut self) -> ParseResult<Expression> {
         let start = self.span();
         self.bump();
         let body = self.body("this site")?;
-        self.make(Kind::Site(body), start.to(self.last_span()))
+        self.new_expression(Kind::Site(body), start.to(self.last_span()))
     }
 
     /// Reads `Lamp::Mysql produces Sql { … }`, or `Class[lamp] produces Sql { … }`.
@@ -182,7 +182,8 @@ impl Parser<'_> {
             attributes,
         };
         let span = start.to(self.last_span());
-        self.make(Kind::Mapping(Box::new(mapping)), span).map(Some)
+        self.new_expression(Kind::Mapping(Box::new(mapping)), span)
+            .map(Some)
     }
 
     /// Returns the class in `Class[lamp]`, if the current tokens form one.

@@ -44,7 +44,7 @@ impl Parser<'_> {
             Infix::Binary(operator) => Kind::Binary(operator, left, right),
             Infix::Assign(operator) => Kind::Assign(operator, left, right),
         };
-        self.make(kind, span)
+        self.new_expression(kind, span)
     }
 
     fn prefix(&mut self) -> ParseResult<Expression> {
@@ -61,7 +61,7 @@ impl Parser<'_> {
         self.bump();
         let operand = self.binding(operator::UNARY)?;
         let span = start.to(operand.span);
-        self.make(Kind::Unary(operator, Box::new(operand)), span)
+        self.new_expression(Kind::Unary(operator, Box::new(operand)), span)
     }
 
     pub(super) fn postfix(&mut self, mut target: Expression) -> ParseResult<Expression> {
@@ -81,7 +81,7 @@ impl Parser<'_> {
         self.bump();
         let keys = self.list("]", opened, "this access", Self::element)?;
         let span = target.span.to(self.last_span());
-        self.make(Kind::Access(Box::new(target), keys), span)
+        self.new_expression(Kind::Access(Box::new(target), keys), span)
     }
 
     /// Reads `$x ? { a => b, default => c }`, or one `a => b` without braces.
@@ -94,7 +94,7 @@ impl Parser<'_> {
             vec![self.pair()?]
         };
         let span = target.span.to(self.last_span());
-        self.make(Kind::Selector(Box::new(target), options), span)
+        self.new_expression(Kind::Selector(Box::new(target), options), span)
     }
 
     pub(super) fn pair(&mut self) -> ParseResult<(Expression, Expression)> {

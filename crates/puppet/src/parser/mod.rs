@@ -181,7 +181,7 @@ impl<'t> Parser<'t> {
     }
 
     /// Creates an expression from its parts. Refuses one that is too high.
-    fn make(&self, kind: Kind, span: Span) -> ParseResult<Expression> {
+    fn new_expression(&self, kind: Kind, span: Span) -> ParseResult<Expression> {
         let height = height::of(&kind);
         if height as usize > self.limits.depth {
             return Err(self.too_deep(span));

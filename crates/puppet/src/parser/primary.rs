@@ -25,7 +25,7 @@ impl Parser<'_> {
             _ => return Err(self.unexpected("a value")),
         };
         self.bump();
-        self.make(kind, span)
+        self.new_expression(kind, span)
     }
 
     fn array(&mut self) -> ParseResult<Expression> {
@@ -38,19 +38,19 @@ impl Parser<'_> {
                 parser.bump();
                 let value = parser.element()?;
                 let span = item.span.to(value.span);
-                parser.make(Kind::Hash(vec![(item, value)]), span)
+                parser.new_expression(Kind::Hash(vec![(item, value)]), span)
             } else {
                 Ok(item)
             }
         })?;
-        self.make(Kind::Array(items), opened.to(self.last_span()))
+        self.new_expression(Kind::Array(items), opened.to(self.last_span()))
     }
 
     fn hash(&mut self) -> ParseResult<Expression> {
         let opened = self.span();
         self.bump();
         let pairs = self.list("}", opened, "this hash", Self::pair)?;
-        self.make(Kind::Hash(pairs), opened.to(self.last_span()))
+        self.new_expression(Kind::Hash(pairs), opened.to(self.last_span()))
     }
 
     fn parenthesised(&mut self) -> ParseResult<Expression> {
@@ -61,7 +61,7 @@ impl Parser<'_> {
             parser.expect_closing(")", opened, "these parentheses")?;
             Ok(inner)
         })?;
-        self.make(Kind::Block(vec![inner]), opened.to(self.last_span()))
+        self.new_expression(Kind::Block(vec![inner]), opened.to(self.last_span()))
     }
 
     /// Reads a word in value position: a literal, a choice, a call, a resource or itself.
@@ -79,7 +79,7 @@ impl Parser<'_> {
             _ => Kind::Name(word.to_owned()),
         };
         self.bump();
-        self.make(kind, span)
+        self.new_expression(kind, span)
     }
 
     fn type_name(&mut self, name: &str) -> ParseResult<Expression> {
@@ -91,7 +91,7 @@ impl Parser<'_> {
             return self.resource_defaults(name);
         }
         self.bump();
-        let name = self.make(Kind::TypeName(name.to_owned()), span)?;
+        let name = self.new_expression(Kind::TypeName(name.to_owned()), span)?;
         if self.is("(") && !self.after_space() {
             self.call_of(name)
         } else {
@@ -105,7 +105,7 @@ impl Parser<'_> {
             parts.push(match segment {
                 TokenSegment::Text(text) => Segment::Text(text.clone()),
                 TokenSegment::Variable(name, span) => {
-                    Segment::Expression(self.make(Kind::Variable(name.clone()), *span)?)
+                    Segment::Expression(self.new_expression(Kind::Variable(name.clone()), *span)?)
                 }
                 TokenSegment::Tokens(tokens) => Segment::Expression(self.inserted(tokens, span)?),
             });
@@ -143,14 +143,14 @@ impl Parser<'_> {
         ] = tokens.as_slice()
         {
             let name = number.to_string();
-            return self.make(Kind::Variable(name), string);
+            return self.new_expression(Kind::Variable(name), string);
         }
         let span = tokens.first().map_or(string, |token| token.span);
         if matches!(
             tokens.first().map(|token| &token.kind),
             None | Some(TokenKind::End)
         ) {
-            return self.make(Kind::Undef, span);
+            return self.new_expression(Kind::Undef, span);
         }
         let mut inner = Parser::new(&tokens, span, self.limits, self.depth);
         let expression = inner.deeper(|inner| inner.expression())?;

@@ -29,7 +29,7 @@ impl Parser<'_> {
             return Err(self.unexpected("the type of a resource"));
         };
         self.bump();
-        let type_name = self.make(Kind::Name(name.clone()), span)?;
+        let type_name = self.new_expression(Kind::Name(name.clone()), span)?;
         self.resource_bodies(form, type_name)
     }
 
@@ -60,7 +60,7 @@ impl Parser<'_> {
             type_name,
             bodies,
         };
-        self.make(Kind::Resource(Box::new(resource)), span)
+        self.new_expression(Kind::Resource(Box::new(resource)), span)
     }
 
     /// `File { mode => '0644' }`
@@ -69,7 +69,7 @@ impl Parser<'_> {
         self.bump();
         let attributes = self.attribute_block("these defaults")?;
         let span = start.to(self.last_span());
-        self.make(Kind::ResourceDefaults(name.to_owned(), attributes), span)
+        self.new_expression(Kind::ResourceDefaults(name.to_owned(), attributes), span)
     }
 
     /// Returns true if the `{` after this value belongs to it.
@@ -88,7 +88,7 @@ impl Parser<'_> {
         }
         let attributes = self.attribute_block("this override")?;
         let span = target.span.to(self.last_span());
-        self.make(Kind::ResourceOverride(Box::new(target), attributes), span)
+        self.new_expression(Kind::ResourceOverride(Box::new(target), attributes), span)
     }
 
     /// `File <| tag == 'x' |> { … }`
@@ -122,6 +122,6 @@ impl Parser<'_> {
             attributes,
         };
         let span = start.to(self.last_span());
-        self.make(Kind::Collector(Box::new(collector)), span)
+        self.new_expression(Kind::Collector(Box::new(collector)), span)
     }
 }

@@ -35,7 +35,7 @@ impl Parser<'_> {
             then,
             otherwise,
         };
-        self.make(Kind::If(Box::new(choice)), start.to(self.last_span()))
+        self.new_expression(Kind::If(Box::new(choice)), start.to(self.last_span()))
     }
 
     pub(super) fn case(&mut self) -> ParseResult<Expression> {
@@ -51,7 +51,7 @@ impl Parser<'_> {
         }
         self.expect_closing("}", opened, "this `case`")?;
         let span = start.to(self.last_span());
-        self.make(Kind::Case(Box::new(target), options), span)
+        self.new_expression(Kind::Case(Box::new(target), options), span)
     }
 
     fn case_values(&mut self) -> ParseResult<Vec<Expression>> {

@@ -151,8 +151,8 @@ fn is_title(name: &str) -> bool {
 }
 
 fn part(mut component: DeclaredResource) -> EvalResult<Part> {
-    let produces = taken(&mut component.attributes, "export")?;
-    let consumes = taken(&mut component.attributes, "consume")?;
+    let produces = take_references(&mut component.attributes, "export")?;
+    let consumes = take_references(&mut component.attributes, "consume")?;
     let order = Order::of(&mut component.attributes)?;
     Ok(Part {
         reference: component.reference,
@@ -170,7 +170,7 @@ fn part(mut component: DeclaredResource) -> EvalResult<Part> {
 }
 
 /// Removes the references from an attribute. Returns each with its location.
-pub(super) fn taken(
+pub(super) fn take_references(
     attributes: &mut IndexMap<String, (Value, Span)>,
     name: &str,
 ) -> EvalResult<Vec<(Reference, Span)>> {

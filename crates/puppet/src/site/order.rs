@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use indexmap::IndexMap;
 
 use super::Instance;
-use super::application::taken;
+use super::application::take_references;
 use crate::diagnostic::Diagnostic;
 use crate::evaluate::{Arrow, EvalResult, Evaluator};
 use crate::reference::Reference;
@@ -30,10 +30,10 @@ impl Order {
     pub(super) fn of(attributes: &mut IndexMap<String, (Value, Span)>) -> EvalResult<Self> {
         let mut order = Self::default();
         for name in ["require", "subscribe"] {
-            order.after.extend(taken(attributes, name)?);
+            order.after.extend(take_references(attributes, name)?);
         }
         for name in ["before", "notify"] {
-            order.before.extend(taken(attributes, name)?);
+            order.before.extend(take_references(attributes, name)?);
         }
         Ok(order)
     }
@@ -80,7 +80,10 @@ impl Evaluator<'_> {
     /// Sets the components that each component waits for.
     pub(super) fn apply_order(&mut self, instances: &mut [Instance]) -> EvalResult<()> {
         let known = ReferenceTable::of(instances);
-        for arrow in wishes(instances).into_iter().chain(self.arrows.drain(..)) {
+        for arrow in arrows_from_attributes(instances)
+            .into_iter()
+            .chain(self.arrows.drain(..))
+        {
             for then in &arrow.then {
                 let Some(waiting) = known.parts(then) else {
                     return Err(undeclared(then, arrow.span, &known).into());
@@ -97,7 +100,7 @@ impl Evaluator<'_> {
 }
 
 /// Returns the attributes of all components and applications as arrows.
-fn wishes(instances: &mut [Instance]) -> Vec<Arrow> {
+fn arrows_from_attributes(instances: &mut [Instance]) -> Vec<Arrow> {
     let mut arrows = Vec::new();
     let mut add = |order: Order, of: &Reference| {
         for (first, span) in order.after {

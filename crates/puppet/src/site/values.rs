@@ -75,7 +75,7 @@ impl Evaluator<'_> {
         let facts_known = self.enter_node(part)?;
         let mut consumed = part.consumes.iter().map(|(capability, _)| capability);
         self.lenient = !facts_known || consumed.any(|one| !carried.is_whole(one));
-        let given = self.given(part, definition.as_deref(), carried)?;
+        let given = self.collect_values(part, definition.as_deref(), carried)?;
         self.scopes.push(true);
         let outcome = self.in_scope_of(part, definition.as_ref(), &given, &mut carried.values);
         self.scopes.pop();
@@ -83,7 +83,7 @@ impl Evaluator<'_> {
     }
 
     /// Collects a component's values: from the application, then from capabilities.
-    fn given(
+    fn collect_values(
         &mut self,
         part: &Part,
         definition: Option<&Definition>,

@@ -66,7 +66,7 @@ impl Bounds {
 
 impl Type {
     /// Returns true if the type accepts this value.
-    pub fn takes(&self, value: &Value) -> bool {
+    pub fn accepts(&self, value: &Value) -> bool {
         match (self, value) {
             (Self::Any | Self::Unknown(_), _) => true,
             (Self::Undef, Value::Undef) | (Self::Default, Value::Default) => true,
@@ -79,7 +79,7 @@ impl Type {
             }
             (Self::Numeric, Value::Integer(_) | Value::Float(_)) => true,
             (Self::Scalar, value) => scalar(value) || matches!(value, Value::Regex(_)),
-            (Self::Data, value) => self.takes_data(value),
+            (Self::Data, value) => self.accepts_data(value),
             (Self::String(bounds), Value::String(text)) => {
                 bounds.holds_length(text.chars().count())
             }
@@ -94,21 +94,21 @@ impl Type {
             }
             (Self::Type, Value::Reference(_)) => true,
             (Self::Optional(_), Value::Undef) => true,
-            (Self::Optional(of), value) => of.takes(value),
-            (Self::NotUndef(of), value) => *value != Value::Undef && of.takes(value),
-            (Self::Variant(types), value) => types.iter().any(|one| one.takes(value)),
-            (Self::Sensitive(of), Value::Sensitive(inner)) => of.takes(inner),
-            (of, value) => of.takes_collection(value),
+            (Self::Optional(of), value) => of.accepts(value),
+            (Self::NotUndef(of), value) => *value != Value::Undef && of.accepts(value),
+            (Self::Variant(types), value) => types.iter().any(|one| one.accepts(value)),
+            (Self::Sensitive(of), Value::Sensitive(inner)) => of.accepts(inner),
+            (of, value) => of.accepts_collection(value),
         }
     }
 
-    fn takes_collection(&self, value: &Value) -> bool {
+    fn accepts_collection(&self, value: &Value) -> bool {
         match (self, value) {
             (Self::Collection | Self::Iterable, Value::Array(_) | Value::Hash(_)) => true,
             (Self::Iterable, Value::Integer(_) | Value::String(_)) => true,
             (Self::Array(of, bounds), Value::Array(list)) => {
                 bounds.holds_length(list.items.len())
-                    && list.items.iter().all(|item| of.takes(item))
+                    && list.items.iter().all(|item| of.accepts(item))
             }
             (Self::Tuple(types, bounds), Value::Array(list)) => {
                 let enough = if *bounds == Bounds::default() {
@@ -118,12 +118,12 @@ impl Type {
                 };
                 let mut items = list.items.iter().enumerate();
                 let at = |index: usize| types.get(index).or(types.last());
-                enough && items.all(|(index, item)| at(index).is_some_and(|of| of.takes(item)))
+                enough && items.all(|(index, item)| at(index).is_some_and(|of| of.accepts(item)))
             }
             (Self::Hash(keys, values, bounds), Value::Hash(table)) => {
                 let mut entries = table.entries.iter();
                 bounds.holds_length(table.entries.len())
-                    && entries.all(|(key, value)| keys.takes(key) && values.takes(value))
+                    && entries.all(|(key, value)| keys.accepts(key) && values.accepts(value))
             }
             (Self::Struct(members), Value::Hash(table)) => {
                 let known = |key: &Value| {
@@ -135,8 +135,8 @@ impl Type {
                     && members.iter().all(|member| {
                         let value = table.entries.get(&Value::String(member.name.clone()));
                         match value {
-                            Some(value) => member.of.takes(value),
-                            None => member.optional || member.of.takes(&Value::Undef),
+                            Some(value) => member.of.accepts(value),
+                            None => member.optional || member.of.accepts(&Value::Undef),
                         }
                     })
             }
@@ -144,14 +144,14 @@ impl Type {
         }
     }
 
-    fn takes_data(&self, value: &Value) -> bool {
+    fn accepts_data(&self, value: &Value) -> bool {
         match value {
             Value::Undef => true,
-            Value::Array(list) => list.items.iter().all(|item| self.takes_data(item)),
+            Value::Array(list) => list.items.iter().all(|item| self.accepts_data(item)),
             Value::Hash(table) => table
                 .entries
                 .iter()
-                .all(|(key, value)| key.as_str().is_some() && self.takes_data(value)),
+                .all(|(key, value)| key.as_str().is_some() && self.accepts_data(value)),
             value => scalar(value),
         }
     }

@@ -165,7 +165,7 @@ pub(super) fn value_at(
             let value = index.node(slot).fields.get(*name);
             value.cloned().unwrap_or_default()
         }
-        Field::Facts(steps) if steps.is_empty() => index.facts.whole(slot).unwrap_or_default(),
+        Field::Facts(steps) if steps.is_empty() => index.facts.all_facts(slot).unwrap_or_default(),
         Field::Facts(steps) => {
             let paths = index.facts.resolve(None, steps);
             let mut values = paths

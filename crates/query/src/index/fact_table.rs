@@ -196,15 +196,15 @@ impl FactTable {
         if let Ok(at) = row.binary_search_by_key(&path, |(path, _)| *path) {
             return Some(self.values.get(row[at].1).to_value());
         }
-        self.put_together(row, Some(path))
+        self.build_value(row, Some(path))
     }
 
     /// Returns all facts of a node.
-    pub(crate) fn whole(&self, slot: Slot) -> Option<Value> {
-        self.put_together(self.rows.get(&slot)?, None)
+    pub(crate) fn all_facts(&self, slot: Slot) -> Option<Value> {
+        self.build_value(self.rows.get(&slot)?, None)
     }
 
-    fn put_together(&self, row: &[(PathId, ValueId)], top: Option<PathId>) -> Option<Value> {
+    fn build_value(&self, row: &[(PathId, ValueId)], top: Option<PathId>) -> Option<Value> {
         let above = top.map_or_else(Vec::new, |top| self.paths.segments(top));
         let mut tree = Tree::default();
         let mut found = false;

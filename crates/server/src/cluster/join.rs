@@ -99,7 +99,7 @@ impl Cluster {
             not_verified(server, "the connection was lost before it had received its keys")
         })?;
         Ok(ClusterSshWelcome {
-            verified_by: link.0.sight().seen_by,
+            verified_by: link.0.view().seen_by,
         })
     }
 

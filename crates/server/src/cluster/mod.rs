@@ -42,7 +42,7 @@ const LOOK: std::time::Duration = std::time::Duration::from_millis(500);
 #[async_trait]
 pub trait ClusterMember: Send + Sync {
     /// Returns this member's view of the others.
-    fn sight(&self) -> ClusterView;
+    fn view(&self) -> ClusterView;
     /// Returns the servers that nodes can connect to. Answers from memory, because every
     /// connecting agent asks.
     fn servers(&self) -> Vec<String>;
@@ -144,7 +144,7 @@ impl Cluster {
                     if let Ok(came @ FollowEvent::Changes(_)) = followed
                         && !came.into_puts().is_empty()
                     {
-                        hub.tell_servers();
+                        hub.notify_servers();
                     }
                     continue;
                 }
@@ -163,7 +163,7 @@ impl Cluster {
             let servers = self.servers();
             if servers != told {
                 told = servers;
-                hub.tell_servers();
+                hub.notify_servers();
             }
         }
     }
@@ -181,13 +181,13 @@ impl Cluster {
     }
 
     /// Returns this server's view of the others, or `None` if it is not a member.
-    pub fn sight(&self) -> Option<ClusterView> {
-        self.link.as_ref().map(|link| link.0.sight())
+    pub fn view(&self) -> Option<ClusterView> {
+        self.link.as_ref().map(|link| link.0.view())
     }
 
     /// Returns the state of the cluster as this server sees it.
     pub async fn status(&self) -> Result<ClusterStatus, ServiceError> {
-        let sight = self.link()?.0.sight();
+        let sight = self.link()?.0.view();
         let settings = document::read(&*self.store, keys::SETTINGS).await?;
         let plan = document::read::<serde_json::Value>(&*self.store, keys::PLAN).await?;
         let datastores = document::read(&*self.store, keys::DATASTORES).await?;

@@ -45,7 +45,7 @@ fn refuse(
 impl Cluster {
     /// Removes a server that stores no data and is not running.
     pub async fn remove(&self, name: &NodeName, by: &str) -> Result<(), ServiceError> {
-        let sight = self.link()?.0.sight();
+        let sight = self.link()?.0.view();
         let known = document::read::<MemberRecord>(&*self.store, &keys::member(name)).await?;
         let known = known.ok_or_else(|| ServiceError::NotFound {
             what: format!("the server `{name}`"),

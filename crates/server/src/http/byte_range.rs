@@ -30,7 +30,7 @@ pub(crate) fn is_known(headers: &HeaderMap, entity_tag: &str) -> bool {
 
 /// Returns the requested part. Ignores a range that is malformed or that is for another
 /// version (`If-Range`).
-pub(crate) fn wanted(headers: &HeaderMap, entity_tag: &str, size: u64) -> RequestedRange {
+pub(crate) fn requested(headers: &HeaderMap, entity_tag: &str, size: u64) -> RequestedRange {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let for_this = headers.get(IF_RANGE).is_none() || text(IF_RANGE) == Some(entity_tag);
     match text(RANGE) {
@@ -117,7 +117,7 @@ mod tests {
             let mut headers = HeaderMap::new();
             headers.insert(RANGE, range.parse().expect("a header"));
             assert_eq!(
-                wanted(&headers, "\"x\"", size),
+                requested(&headers, "\"x\"", size),
                 expected,
                 "{range} of {size}"
             );
@@ -129,8 +129,8 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert(RANGE, "bytes=0-1".parse().expect("a header"));
         headers.insert(IF_RANGE, "\"old\"".parse().expect("a header"));
-        assert_eq!(wanted(&headers, "\"new\"", 10), Everything);
-        assert_eq!(wanted(&headers, "\"old\"", 10), Part(0..2));
+        assert_eq!(requested(&headers, "\"new\"", 10), Everything);
+        assert_eq!(requested(&headers, "\"old\"", 10), Part(0..2));
     }
 
     #[test]

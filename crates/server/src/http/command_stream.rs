@@ -217,10 +217,10 @@ impl CommandStream {
     /// Returns `true` if the agent does not have the node's target yet, and the target.
     async fn target(&mut self) -> Result<(bool, StreamMessage), ServiceError> {
         let known = self.services.board.get(&self.session.session.node).await?;
-        Ok(self.tell(known.as_deref()))
+        Ok(self.target_message(known.as_deref()))
     }
 
-    fn tell(&mut self, known: Option<&KnownTarget>) -> (bool, StreamMessage) {
+    fn target_message(&mut self, known: Option<&KnownTarget>) -> (bool, StreamMessage) {
         let written = known.map(|known| known.modified);
         let news = self.told != written;
         self.told = written;

@@ -119,7 +119,7 @@ where
     type Body = T;
 
     async fn receive(body: Body, limit: usize) -> Result<T, ErrorReply> {
-        decoded(&whole(body, limit).await?)
+        decoded(&read_body(body, limit).await?)
     }
 }
 
@@ -130,7 +130,7 @@ where
     type Body = T;
 
     async fn receive(body: Body, limit: usize) -> Result<T, ErrorReply> {
-        decoded(&whole(body, limit).await?)
+        decoded(&read_body(body, limit).await?)
     }
 }
 
@@ -138,7 +138,7 @@ impl Receive for Package {
     type Body = Bytes;
 
     async fn receive(body: Body, limit: usize) -> Result<Bytes, ErrorReply> {
-        whole(body, limit).await
+        read_body(body, limit).await
     }
 }
 
@@ -146,7 +146,7 @@ impl Receive for SignedDelivery {
     type Body = Bytes;
 
     async fn receive(body: Body, limit: usize) -> Result<Bytes, ErrorReply> {
-        whole(body, limit).await
+        read_body(body, limit).await
     }
 }
 
@@ -155,7 +155,7 @@ fn decoded<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ErrorReply> {
         .map_err(|error| ErrorReply::invalid(format!("the request body is invalid: {error}")))
 }
 
-async fn whole(body: Body, limit: usize) -> Result<Bytes, ErrorReply> {
+async fn read_body(body: Body, limit: usize) -> Result<Bytes, ErrorReply> {
     axum::body::to_bytes(body, limit).await.map_err(|error| {
         let mut cause: Option<&dyn std::error::Error> = Some(&error);
         while let Some(error) = cause {

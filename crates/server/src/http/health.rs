@@ -41,7 +41,7 @@ async fn readyz(call: Call<CheckReadiness>) -> HandlerResult<CheckReadiness> {
 
 async fn metrics(call: Call<ShowMetrics>) -> HandlerResult<ShowMetrics> {
     let services = &call.services;
-    if let Some(sight) = services.cluster.sight() {
+    if let Some(sight) = services.cluster.view() {
         services.metrics.cluster(&sight);
     }
     let lasting = services.store.without_majority_for().unwrap_or_default();

@@ -18,7 +18,7 @@ use crate::support::TestServer;
 struct Alone;
 
 impl ClusterMember for Alone {
-    fn sight(&self) -> ClusterView {
+    fn view(&self) -> ClusterView {
         ClusterView {
             seen_by: NodeName::new("s1").expect("a name"),
             epoch: 1,
@@ -186,8 +186,8 @@ struct Reaches {
 
 #[async_trait::async_trait]
 impl ClusterMember for Reaches {
-    fn sight(&self) -> ClusterView {
-        Alone.sight()
+    fn view(&self) -> ClusterView {
+        Alone.view()
     }
 
     fn servers(&self) -> Vec<String> {

@@ -113,7 +113,10 @@ async fn events_are_stored_once_however_often_and_in_whatever_order_batches_come
         .collect();
     let early = send(&node, run, 5, all[5..9].to_vec()).await;
     let error = early.expect_err("a gap");
-    assert_eq!((error.status(), error.wanted()), (Some(409), Some(0)));
+    assert_eq!(
+        (error.status(), error.expected_number()),
+        (Some(409), Some(0))
+    );
     // Overlapping batches, several at once, each sent twice.
     let spans = [(0, 10), (5, 20), (0, 42), (18, 30), (29, 42), (41, 42)];
     let mut sent = Vec::new();
@@ -126,7 +129,7 @@ async fn events_are_stored_once_however_often_and_in_whatever_order_batches_come
     for outcome in sent {
         match soon(outcome).await.expect("no panic") {
             Ok(receipt) => assert!(receipt.next <= 42),
-            Err(error) => assert!(error.wanted().is_some(), "{error}"),
+            Err(error) => assert!(error.expected_number().is_some(), "{error}"),
         }
     }
     let last = send(&node, run, 0, all.clone()).await.expect("nothing new");

@@ -73,8 +73,8 @@ impl Agent {
                 }
                 let id = request.id;
                 if life.submit(request.clone()) {
-                    self.checker.asked(&self.node, id);
-                    self.cues.came(&self.node, &request);
+                    self.checker.record_request(&self.node, id);
+                    self.cues.record_request(&self.node, &request);
                     CommandOutcome::Done
                 } else {
                     CommandOutcome::Failed

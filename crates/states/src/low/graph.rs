@@ -46,7 +46,7 @@ impl Graph {
     }
 
     /// Returns the node of a state's check.
-    pub(super) fn look(&mut self, state: u32) -> u32 {
+    pub(super) fn check_node(&mut self, state: u32) -> u32 {
         if let Some(look) = self.looks.get(&state) {
             return *look;
         }

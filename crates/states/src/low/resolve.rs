@@ -249,17 +249,17 @@ fn graph(chunks: &[Chunk], requisites: &[Vec<(OrderKind, Vec<u32>)>]) -> Graph {
         for (kind, targets) in own {
             for target in targets {
                 if *kind == OrderKind::Prereq {
-                    let look = graph.look(*target);
+                    let look = graph.check_node(*target);
                     graph.edge(look, number, OrderKind::Prereq);
                     graph.edge(number, *target, OrderKind::Require);
                     if looked_at.contains(&number) {
-                        let own_look = graph.look(number);
+                        let own_look = graph.check_node(number);
                         graph.edge(look, own_look, OrderKind::Prereq);
                     }
                     continue;
                 }
                 if looked_at.contains(&number) {
-                    let look = graph.look(number);
+                    let look = graph.check_node(number);
                     graph.edge(*target, look, *kind);
                 }
                 graph.edge(*target, number, *kind);

@@ -158,7 +158,7 @@ impl Writer<'_> {
         ] {
             if let Some(path) = given.remove(argument) {
                 let path = path.as_str().unwrap_or_default().to_owned();
-                let found = look(data, &path).ok_or_else(|| {
+                let found = look_up(data, &path).ok_or_else(|| {
                     refuse(format!(
                         "`{argument}` refers to `{path}`, which does not exist"
                     ))
@@ -283,7 +283,7 @@ fn unknown(chunk: &Chunk, full: &str, function: &Function, name: &str) -> Proble
     .near(name, known.into_iter())
 }
 
-fn look<'a>(data: &'a Map<String, Value>, path: &str) -> Option<&'a Value> {
+fn look_up<'a>(data: &'a Map<String, Value>, path: &str) -> Option<&'a Value> {
     let mut parts = path.split(':');
     let first = data.get(parts.next()?)?;
     parts.try_fold(first, |value, part| value.get(part))

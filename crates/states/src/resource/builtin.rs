@@ -8,7 +8,7 @@ use crate::jinja::Scope;
 use crate::low::Chunk;
 
 /// Translates a `test` state. Returns nothing for all other modules.
-pub(super) fn say(chunk: &Chunk, full: &str, scope: &Scope) -> Option<TypedParameters> {
+pub(super) fn translate(chunk: &Chunk, full: &str, scope: &Scope) -> Option<TypedParameters> {
     let comment = chunk.arguments.get("comment").cloned();
     let told = |changes: bool, result: bool| {
         let mut parameters = common(chunk);

@@ -80,7 +80,7 @@ impl Writer<'_> {
             let lookup = functions
                 .entry(full.clone())
                 .or_insert_with(|| self.world.function(&full));
-            match self.say(chunk, &full, lookup, notes) {
+            match self.translate(chunk, &full, lookup, notes) {
                 Ok(one) => said.push(self.with_outputs(chunk, one, &registered, &mut problems)),
                 Err(problem) => problems.push(problem),
             }
@@ -111,14 +111,14 @@ impl Writer<'_> {
         Ok(written)
     }
 
-    fn say(
+    fn translate(
         &self,
         chunk: &Chunk,
         full: &str,
         lookup: &Lookup,
         notes: &mut Vec<Problem>,
     ) -> Result<TypedParameters, Problem> {
-        if let Some(said) = builtin::say(chunk, full, self.scope) {
+        if let Some(said) = builtin::translate(chunk, full, self.scope) {
             return Ok(said);
         }
         match lookup {
@@ -211,7 +211,7 @@ impl Writer<'_> {
         };
         let mut requisites: Vec<Requisite> = (self.resolved.requisites[number].iter())
             .map(|(kind, targets)| {
-                let (kind, group) = said_kind(*kind);
+                let (kind, group) = requisite_kind(*kind);
                 Requisite {
                     kind,
                     group,
@@ -232,7 +232,7 @@ impl Writer<'_> {
     }
 }
 
-fn said_kind(kind: OrderKind) -> (RequisiteKind, Group) {
+fn requisite_kind(kind: OrderKind) -> (RequisiteKind, Group) {
     match kind {
         OrderKind::Require => (RequisiteKind::Require, Group::Usual),
         OrderKind::RequireAny => (RequisiteKind::Require, Group::Any),

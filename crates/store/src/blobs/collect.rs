@@ -12,9 +12,9 @@ use futures::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
 
 use super::BlobError;
-use super::kept::{BlobStore, FoundRecord};
 use super::place::{Place, StoredUpload, UploadId};
 use super::record::{BlobRecord, UPLOADS, pins_prefix, record_key, references_prefix};
+use super::stored::{BlobStore, FoundRecord};
 use crate::{Compare, Range, StoreError, Transaction, TransactionOutcome};
 
 /// The number of contents that are checked at the same time.

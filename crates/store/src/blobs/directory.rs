@@ -15,9 +15,9 @@ use bytes::Bytes;
 use tokio::io::AsyncWriteExt;
 
 use super::BlobError;
-use super::kept::{BlobOptions, BlobStore};
 use super::manifest::{CHUNK_SIZE, FOOTER, Manifest};
 use super::place::{Place, PlaceReader, PlaceWriter, StoredUpload, UploadId};
+use super::stored::{BlobOptions, BlobStore};
 use crate::SharedStore;
 
 /// Content in a directory, for one server or on a shared file system.

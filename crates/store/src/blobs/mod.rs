@@ -30,7 +30,6 @@
 mod collect;
 mod directory;
 mod error;
-mod kept;
 mod manifest;
 mod place;
 mod put;
@@ -39,6 +38,7 @@ mod record;
 mod refer;
 mod scrub;
 mod store_place;
+mod stored;
 
 use std::ops::Range;
 use std::pin::Pin as Pinned;
@@ -54,11 +54,11 @@ use tokio::io::AsyncRead;
 pub use collect::CollectionSummary;
 pub use directory::{DirectoryBlobs, DirectoryPlace};
 pub use error::BlobError;
-pub use kept::{BlobOptions, BlobStore};
 pub use manifest::CHUNK_SIZE;
 pub use refer::{Pin, Pins};
 pub use scrub::ScrubSummary;
 pub use store_place::{StoreBlobs, StorePlace};
+pub use stored::{BlobOptions, BlobStore};
 
 use crate::Transaction;
 

@@ -9,11 +9,11 @@ use sha2::{Digest, Sha256};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 
-use super::kept::{BlobStore, FoundRecord};
 use super::manifest::{CHUNK_SIZE, Manifest};
 use super::place::{Place, PlaceWriter, StoredUpload, UploadId};
 use super::record::{BlobRecord, record_key, upload_key};
-use super::refer::{Pin, new_pin_key, wanted};
+use super::refer::{Pin, add_conditions, new_pin_key};
+use super::stored::{BlobStore, FoundRecord};
 use super::{BlobError, BlobInfo, PinnedBlob};
 use crate::{Compare, LeaseId, Swap, Transaction, compare_and_swap, settle};
 
@@ -236,7 +236,7 @@ fn registration(
         None => base
             .when(Compare::Absent(key.clone()))
             .put(key, ours.encode()),
-        Some(found) if keep_theirs => wanted(base, info.id, found),
+        Some(found) if keep_theirs => add_conditions(base, info.id, found),
         Some(found) => base
             .when(Compare::Value(key.clone(), found.stored.value.clone()))
             .put(key, ours.encode()),

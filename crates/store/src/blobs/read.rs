@@ -7,9 +7,9 @@ use bytes::Bytes;
 use futures::stream;
 use sha2::{Digest, Sha256};
 
-use super::kept::BlobStore;
 use super::manifest::CHUNK_SIZE;
 use super::place::{Place, PlaceReader};
+use super::stored::BlobStore;
 use super::{BlobError, BlobStream};
 
 /// The state of a read.

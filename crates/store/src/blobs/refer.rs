@@ -10,9 +10,9 @@ use bunraku_model::ContentId;
 use uuid::Uuid;
 
 use super::BlobError;
-use super::kept::{BlobStore, FoundRecord};
 use super::place::Place;
 use super::record::{pins_prefix, record_key, references_prefix};
+use super::stored::{BlobStore, FoundRecord};
 use crate::{
     Compare, LeaseId, Range, SharedStore, StoreError, Swap, Transaction, compare_and_swap, limits,
     settle,
@@ -77,7 +77,11 @@ pub(super) fn new_pin_key(id: ContentId) -> String {
 }
 
 /// Adds the conditions and writes that every pin and every reference needs.
-pub(super) fn wanted(transaction: Transaction, id: ContentId, found: &FoundRecord) -> Transaction {
+pub(super) fn add_conditions(
+    transaction: Transaction,
+    id: ContentId,
+    found: &FoundRecord,
+) -> Transaction {
     let key = record_key(id);
     transaction
         .when(Compare::Value(key.clone(), found.stored.value.clone()))
@@ -136,7 +140,7 @@ impl<P: Place> BlobStore<P> {
     ) -> Result<(), BlobError> {
         compare_and_swap(&*self.store, |_| async {
             let found = self.find_sound(id).await?;
-            let transaction = complete(wanted(Transaction::new(), id, &found));
+            let transaction = complete(add_conditions(Transaction::new(), id, &found));
             Ok(Swap::Write(transaction, ()))
         })
         .await
@@ -150,7 +154,7 @@ impl<P: Place> BlobStore<P> {
     ) -> Result<Transaction, BlobError> {
         let key = reference_key(id, referrer)?;
         let found = self.find_sound(id).await?;
-        Ok(wanted(transaction, id, &found).put(key, ""))
+        Ok(add_conditions(transaction, id, &found).put(key, ""))
     }
 
     pub(super) async fn remove_reference(

@@ -4,9 +4,9 @@ use bunraku_model::ContentId;
 use futures::TryStreamExt;
 
 use super::BlobError;
-use super::kept::{BlobStore, FoundRecord};
 use super::place::Place;
 use super::record::{BlobRecord, record_key};
+use super::stored::{BlobStore, FoundRecord};
 use crate::{Compare, Transaction, settle};
 
 /// The results of one scrub.

@@ -9,10 +9,10 @@ use async_trait::async_trait;
 use bunraku_model::ContentId;
 use bytes::Bytes;
 
-use super::kept::{BlobOptions, BlobStore};
 use super::manifest::Manifest;
 use super::place::{Place, PlaceReader, PlaceWriter, StoredUpload, UploadId};
 use super::record::{CHUNKS, chunks_prefix, upload_key};
+use super::stored::{BlobOptions, BlobStore};
 use super::{BlobError, CHUNK_SIZE};
 use crate::{Compare, Range, SharedStore, Transaction, settle};
 

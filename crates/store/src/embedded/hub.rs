@@ -209,7 +209,7 @@ impl State {
 
 impl Registration {
     /// Returns the next batch for this watcher, if one is in memory.
-    pub(super) fn look(&mut self) -> WatchCheck {
+    pub(super) fn next_batch(&mut self) -> WatchCheck {
         let mut guard = self.hub.lock();
         let state = &mut *guard;
         if state.closed {

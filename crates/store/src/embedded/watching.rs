@@ -52,7 +52,7 @@ impl WatchState {
             if let Some(batch) = self.page.pop_front() {
                 return Ok(batch);
             }
-            match self.registration.look() {
+            match self.registration.next_batch() {
                 WatchCheck::Found(batch) => return Ok(batch),
                 WatchCheck::Nothing => self.registration.wake.notified().await,
                 WatchCheck::OnDisk(first, last) => self.read_page(first, last).await?,

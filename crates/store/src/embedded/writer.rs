@@ -95,7 +95,7 @@ impl Writer {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break None,
             }
-            self.keep_house();
+            self.run_upkeep();
         };
         let result = self.shut_down();
         if let Err(error) = &result {
@@ -235,7 +235,7 @@ impl Writer {
         self.readers.close();
     }
 
-    fn keep_house(&mut self) {
+    fn run_upkeep(&mut self) {
         if self.failed || self.rest_until.is_some_and(|until| Instant::now() < until) {
             return;
         }

@@ -93,7 +93,7 @@ async fn probe(endpoint: &str, tls: &EtcdTls) -> Result<(), ProbeError> {
             endpoint: at(),
             source,
         })?;
-    say_hello(&mut connection).await.map_err(|source| {
+    exchange_hello(&mut connection).await.map_err(|source| {
         let endpoint = at();
         if tls.identity.is_none() {
             ProbeError::NoCertificate { endpoint, source }
@@ -103,7 +103,7 @@ async fn probe(endpoint: &str, tls: &EtcdTls) -> Result<(), ProbeError> {
     })
 }
 
-async fn say_hello(
+async fn exchange_hello(
     connection: &mut tokio_rustls::client::TlsStream<TcpStream>,
 ) -> std::io::Result<()> {
     // The rejection may have been sent already; reading it tells more than a failed write.

@@ -76,7 +76,7 @@ impl CutStore {
         let number = self.writes.fetch_add(1, Ordering::SeqCst);
         match (number == self.at, number > self.at && self.is_cut()) {
             (true, _) => Ok(Some(self.cut)),
-            (false, true) => Err(gone()),
+            (false, true) => Err(closed_error()),
             (false, false) => Ok(None),
         }
     }
@@ -88,10 +88,10 @@ impl CutStore {
     ) -> Result<T, StoreError> {
         match self.count()? {
             None => work.await,
-            Some(CutPoint::Before) => Err(gone()),
+            Some(CutPoint::Before) => Err(closed_error()),
             Some(CutPoint::After) => {
                 work.await?;
-                Err(gone())
+                Err(closed_error())
             }
             Some(CutPoint::Unsure { done }) => {
                 if done {
@@ -104,7 +104,7 @@ impl CutStore {
 }
 
 /// A permanent error, so that nobody keeps trying: a killed process does not either.
-fn gone() -> StoreError {
+fn closed_error() -> StoreError {
     StoreError::Closed
 }
 
@@ -121,7 +121,7 @@ impl Overlay for CutStore {
         match call {
             Call::Commit => self.write(work).await,
             Call::Lease if self.leases_count => self.write(work).await,
-            Call::Lease | Call::Read if self.is_cut() => Err(gone()),
+            Call::Lease | Call::Read if self.is_cut() => Err(closed_error()),
             Call::Lease | Call::Read => work.await,
         }
     }

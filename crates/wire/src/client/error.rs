@@ -176,7 +176,7 @@ impl ClientError {
     }
 
     /// Returns the number that the server expects instead, if it refused a gap.
-    pub fn wanted(&self) -> Option<u64> {
+    pub fn expected_number(&self) -> Option<u64> {
         match self {
             Self::Api { problem, .. } => problem.wanted,
             _ => None,

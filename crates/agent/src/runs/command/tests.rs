@@ -43,7 +43,7 @@ async fn carry_out(method: &CommandMethod, stop: CancellationToken) -> Outcome {
     let prepared = method.prepare(&order).await.expect("it can start");
     let started = RunStarted::new(Timestamp::now(), order.mode, method.name());
     let recorder = spool.begin(order.id, started);
-    let end = tokio::time::timeout(Duration::from_secs(60), prepared.carry_out(recorder, stop));
+    let end = tokio::time::timeout(Duration::from_secs(60), prepared.execute(recorder, stop));
     let end = end.await.expect("it ends within a minute");
     let path = directory.path().join(format!("{}.events", order.id));
     let text = std::fs::read_to_string(path).expect("a report");

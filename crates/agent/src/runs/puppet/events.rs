@@ -23,7 +23,7 @@ const MOST_REASONS: usize = 5;
 impl PuppetReport {
     /// Returns every resource, in the order of the run.
     pub(super) fn resources(&self, now: Timestamp) -> impl Iterator<Item = ReportEvent> + '_ {
-        let told = self.told_by_source();
+        let told = self.logs_by_source();
         (self.resource_statuses.iter())
             .filter(|status| !status.is_puppets_own())
             .map(move |status| ReportEvent::Resource(Box::new(status.event(&told, now))))
@@ -63,7 +63,7 @@ impl PuppetReport {
                 1 => String::new(),
                 all => format!(", and {} more failed", all - 1),
             };
-            let told = self.told_by_source();
+            let told = self.logs_by_source();
             let why = first.why_it_failed(&told).unwrap_or_default();
             return Some(format!("{} failed: {why}{more}", first.reference()));
         }
@@ -80,7 +80,7 @@ impl PuppetReport {
         })
     }
 
-    fn told_by_source(&self) -> LogsByResource<'_> {
+    fn logs_by_source(&self) -> LogsByResource<'_> {
         let mut told = LogsByResource::new();
         for log in &self.logs {
             if let Some(source) = &log.source {

@@ -45,7 +45,7 @@ impl LiveLog {
     }
 
     /// Logs the lines that arrived since the last call.
-    pub(super) fn tell(&mut self, recorder: &Recorder) {
+    pub(super) fn record_new_lines(&mut self, recorder: &Recorder) {
         // The file does not exist before the first line.
         while let Some(piece) = self.next_piece().filter(|piece| !piece.is_empty()) {
             for byte in piece {
@@ -79,7 +79,7 @@ impl LiveLog {
     }
 
     /// Returns whether this line of the report was already logged.
-    pub(super) fn was_told(&self, log: &PuppetLog) -> bool {
+    pub(super) fn is_recorded(&self, log: &PuppetLog) -> bool {
         self.told.contains(&self.key(log))
     }
 

@@ -44,7 +44,7 @@ impl RunMethod for PuppetMethod {
         }
         let program = self.program()?;
         let places = self.places.get(&program, &self.options).await?;
-        let state = PuppetState::look(&places)
+        let state = PuppetState::read(&places)
             .map_err(|error| RunStartError::because("cannot read Puppet's state", &error))?;
         if let PuppetState::Disabled { reason } = state {
             return Err(PuppetFailure::Disabled { reason }.into());

@@ -38,7 +38,7 @@ pub(super) enum PuppetState {
 impl PuppetState {
     /// Reads the state. `Disabled` takes precedence: nothing will run then, even if a run is active
     /// now.
-    pub(super) fn look(places: &PuppetPaths) -> io::Result<Self> {
+    pub(super) fn read(places: &PuppetPaths) -> io::Result<Self> {
         if let Some(text) = contents(&places.disabled_lock)? {
             let reason = disabled_message(&text);
             return Ok(Self::Disabled { reason });
@@ -134,7 +134,7 @@ mod tests {
     fn a_lock_counts_only_while_its_process_is_puppet() {
         let (node, places) = Node::new();
         assert_eq!(
-            PuppetState::look(&places).expect("looked"),
+            PuppetState::read(&places).expect("looked"),
             PuppetState::Idle
         );
         // This test process is alive, and is not Puppet.
@@ -147,7 +147,7 @@ mod tests {
             (String::new(), None),
         ] {
             node.write("agent_catalog_run.lock", &text);
-            let state = PuppetState::look(&places).expect("looked");
+            let state = PuppetState::read(&places).expect("looked");
             assert_eq!(state, PuppetState::StaleLock { pid }, "{text}");
         }
     }
@@ -164,16 +164,16 @@ mod tests {
             .expect("it starts");
         let pid = child.id().cast_signed();
         node.write("agent_catalog_run.lock", &pid.to_string());
-        let before = PuppetState::look(&places).expect("looked");
+        let before = PuppetState::read(&places).expect("looked");
         child.kill().expect("killed");
         // Nobody has reaped the process yet. A zombie applies nothing.
-        let mut zombie = PuppetState::look(&places).expect("looked");
+        let mut zombie = PuppetState::read(&places).expect("looked");
         for _ in 0..1_000 {
             if zombie != before {
                 break;
             }
             std::thread::sleep(Duration::from_millis(5));
-            zombie = PuppetState::look(&places).expect("looked");
+            zombie = PuppetState::read(&places).expect("looked");
         }
         child.wait().expect("gone");
         assert_eq!(before, PuppetState::Applying { pid });
@@ -193,7 +193,7 @@ mod tests {
         ] {
             node.write("agent_disabled.lock", text);
             let reason = reason.map(str::to_owned);
-            let state = PuppetState::look(&places).expect("looked");
+            let state = PuppetState::read(&places).expect("looked");
             assert_eq!(state, PuppetState::Disabled { reason }, "{text}");
         }
     }

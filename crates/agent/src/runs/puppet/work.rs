@@ -44,11 +44,7 @@ impl PreparedRun for PreparedPuppet {
         self.description.clone()
     }
 
-    async fn carry_out(
-        self: Box<Self>,
-        recorder: Arc<Recorder>,
-        stop: CancellationToken,
-    ) -> RunEnd {
+    async fn execute(self: Box<Self>, recorder: Arc<Recorder>, stop: CancellationToken) -> RunEnd {
         let end = self.work(&recorder, &stop).await;
         // The files that Puppet was given may contain secrets.
         if let Err(error) = std::fs::remove_dir_all(&self.files.directory) {
@@ -87,7 +83,7 @@ impl PreparedPuppet {
                 ProcessOutcome::Report(report) => {
                     self.check_origin(&report)?;
                     self.publish_report();
-                    tell(&report, &log, recorder);
+                    record_report(&report, &log, recorder);
                     return if stop.is_cancelled() {
                         Err(PuppetFailure::Stopped)
                     } else {
@@ -110,7 +106,7 @@ impl PreparedPuppet {
     ) -> Result<(), PuppetFailure> {
         let mut waits_for = None;
         loop {
-            let state = PuppetState::look(&self.places).map_err(|error| {
+            let state = PuppetState::read(&self.places).map_err(|error| {
                 let why = format!("cannot read its state: {error}");
                 PuppetFailure::DidNotStart { why }
             })?;
@@ -170,11 +166,11 @@ impl PreparedPuppet {
             loop {
                 tokio::select! {
                     status = &mut ended => break status,
-                    () = tokio::time::sleep(LOOK) => log.tell(recorder),
+                    () = tokio::time::sleep(LOOK) => log.record_new_lines(recorder),
                 }
             }
         };
-        log.tell(recorder);
+        log.record_new_lines(recorder);
         status.map_err(|error| PuppetFailure::ExitCode {
             status: "an unknown status".to_owned(),
             why: Some(error.to_string()),
@@ -207,7 +203,7 @@ impl PreparedPuppet {
         status: &ExitStatus,
         log: &LiveLog,
     ) -> Result<ProcessOutcome, PuppetFailure> {
-        match PuppetState::look(&self.places) {
+        match PuppetState::read(&self.places) {
             Ok(PuppetState::Disabled { reason }) => {
                 return Err(PuppetFailure::Disabled { reason });
             }
@@ -300,8 +296,8 @@ impl PreparedPuppet {
 }
 
 /// Records everything in the report that was not recorded before.
-fn tell(report: &PuppetReport, log: &LiveLog, recorder: &Recorder) {
-    for line in report.logs.iter().filter(|line| !log.was_told(line)) {
+fn record_report(report: &PuppetReport, log: &LiveLog, recorder: &Recorder) {
+    for line in report.logs.iter().filter(|line| !log.is_recorded(line)) {
         recorder.record(ReportEvent::Log(line.line(recorder.now())));
     }
     for event in report.resources(recorder.now()) {

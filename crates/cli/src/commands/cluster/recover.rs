@@ -51,8 +51,8 @@ pub(crate) fn run(arguments: &RecoverArguments, context: &Context) -> Result<Exi
         .enable_all()
         .build()?;
     runtime.block_on(async {
-        let heard = operator.hear_all().await;
-        tell_heard(&heard);
+        let heard = operator.ask_all().await;
+        print_answers(&heard);
         match &arguments.snapshot {
             Some(snapshot) => from_snapshot(arguments, context, &data_dir, &heard, snapshot).await,
             None => from_survivor(arguments, &operator, &heard).await,
@@ -60,7 +60,7 @@ pub(crate) fn run(arguments: &RecoverArguments, context: &Context) -> Result<Exi
     })
 }
 
-fn tell_progress(progress: DataProgress) -> String {
+fn progress_text(progress: DataProgress) -> String {
     format!(
         "revision {}, raft term {} index {}{}",
         progress.revision,
@@ -74,13 +74,13 @@ fn tell_progress(progress: DataProgress) -> String {
     )
 }
 
-fn tell_heard(heard: &[DatastoreAnswer]) {
+fn print_answers(heard: &[DatastoreAnswer]) {
     for one in heard {
         let text = match &one.report {
             None => "unreachable".to_owned(),
             Some(report) if !report.ordered => "reachable; stores no data".to_owned(),
             Some(report) => match report.progress {
-                Some(progress) => format!("reachable; {}", tell_progress(progress)),
+                Some(progress) => format!("reachable; {}", progress_text(progress)),
                 None => "reachable; its datastore does not answer".to_owned(),
             },
         };
@@ -127,7 +127,7 @@ async fn from_survivor(
         };
         Failure::from(refusal).exit(Exit::Refused).hint(hint)
     })?;
-    tell_decision(&decision);
+    print_decision(&decision);
     if !confirmed(arguments)? {
         return Err(Failure::new("nothing was changed").exit(Exit::Refused));
     }
@@ -143,18 +143,18 @@ async fn from_survivor(
     Ok(Exit::Done)
 }
 
-fn tell_decision(decision: &RecoveryDecision) {
+fn print_decision(decision: &RecoveryDecision) {
     eprintln!(
         "{} has the newest data of the reachable servers ({})",
         decision.from,
-        tell_progress(decision.progress)
+        progress_text(decision.progress)
     );
     eprintln!(
         "it becomes the only datastore (epoch {}); others are added afterwards",
         decision.epoch
     );
     for (name, progress) in &decision.fenced {
-        let text = progress.map_or_else(String::new, |it| format!(" ({})", tell_progress(it)));
+        let text = progress.map_or_else(String::new, |it| format!(" ({})", progress_text(it)));
         eprintln!("the data of {name}{text} is set aside and never used again");
     }
     for name in &decision.lost {

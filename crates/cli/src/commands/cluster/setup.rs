@@ -255,7 +255,7 @@ async fn ask_over_ssh(
     let key = Request::from_pem(&Request::create(&new.name, &key)?)?;
     let key = Fingerprint::of(key.public_key_info()).to_string();
     let place = format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
-    let waiting = WaitingPlace::make(&place, &key)?;
+    let waiting = WaitingPlace::create(&place, &key)?;
     let request = ClusterSshJoinRequest {
         place,
         key,
@@ -277,7 +277,7 @@ async fn ask_over_ssh(
 struct WaitingPlace(PathBuf);
 
 impl WaitingPlace {
-    fn make(place: &str, key: &str) -> Result<Self, Failure> {
+    fn create(place: &str, key: &str) -> Result<Self, Failure> {
         let made = Self(Path::new(SSH_PLACE).join(place));
         let failed = |error: std::io::Error| {
             Failure::new(format!("cannot create {}", made.0.display()))

@@ -6,7 +6,7 @@ use bunraku_wire::api::cluster::{ClusterStatus, ClusterView};
 use bunraku_wire::endpoints::ShowCluster;
 use jiff::Timestamp;
 
-use crate::cluster_view::{hints, is_whole, role, seen, summary, word};
+use crate::cluster_view::{hints, is_whole, last_observation, role, summary, word};
 use crate::connection::failed;
 use crate::context::Context;
 use crate::exit::Exit;
@@ -54,7 +54,7 @@ fn show(status: &ClusterStatus) -> Result<(), Failure> {
         "ADDRESS",
     ]);
     for member in &status.members {
-        let seen = seen(status, member);
+        let seen = last_observation(status, member);
         let role = role(status, member);
         table.row(vec![
             member.name.to_string(),
@@ -96,7 +96,7 @@ fn without_store(context: &Context) -> Option<Result<Exit, Failure>> {
         .enable_all()
         .build()
         .ok()?;
-    let sight = runtime.block_on(operator.sight()).ok()??;
+    let sight = runtime.block_on(operator.view()).ok()??;
     Some(show_sight(&sight, context.global.json))
 }
 

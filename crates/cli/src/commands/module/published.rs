@@ -34,7 +34,7 @@ pub(super) fn publish(source: &SourceArgs, context: &Context) -> Result<Exit, Fa
             output::json(&published)?;
             return Ok(Exit::Done);
         }
-        output::write(&told("published", &published))?;
+        output::write(&describe("published", &published))?;
         eprintln!(
             "\nhint: to use it in an environment, add `{}: {}` to `modules.yaml`",
             published.name, published.version
@@ -43,7 +43,7 @@ pub(super) fn publish(source: &SourceArgs, context: &Context) -> Result<Exit, Fa
     })
 }
 
-fn told(what: &str, module: &PublishedModule) -> String {
+fn describe(what: &str, module: &PublishedModule) -> String {
     let mut text = format!(
         "{what} {} {}\n  types      {}\n  sha256     {}\n  signed by  {}  {}\n  published  {} by {}\n",
         module.name,
@@ -99,7 +99,7 @@ pub(super) fn show(name: &str, version: Option<&str>, context: &Context) -> Resu
             output::json(&found)?;
             return Ok(Exit::Done);
         }
-        let texts: Vec<String> = found.iter().map(|one| told("module", one)).collect();
+        let texts: Vec<String> = found.iter().map(|one| describe("module", one)).collect();
         output::write(&texts.join("\n"))?;
         Ok(Exit::Done)
     })

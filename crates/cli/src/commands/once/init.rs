@@ -26,7 +26,7 @@ use crate::connection::failed;
 use crate::duration::HumanDuration;
 use crate::failure::Failure;
 use crate::fleet::Fleet;
-use crate::lease::keep_lease;
+use crate::lease::renew_until_lost;
 use crate::task_log::TaskLog;
 
 #[derive(Args)]
@@ -93,7 +93,7 @@ pub(super) async fn run(
                 ttl: Duration::from_secs(request.lease_seconds),
                 asked,
             };
-            claim.carry_out(document, work, fleet).await
+            claim.execute(document, work, fleet).await
         }
         ClaimReply::Refused { standing } => refused(arguments, &client, standing).await,
     }
@@ -169,7 +169,7 @@ struct GrantedClaim {
 }
 
 impl GrantedClaim {
-    async fn carry_out(
+    async fn execute(
         self,
         document: Map<String, Value>,
         work: OnceAction,
@@ -187,7 +187,7 @@ impl GrantedClaim {
             let (client, lease, log) = (client.clone(), lease.clone(), kept.news());
             async move { client.call_with(lease, &KeepClaim { log }).await }
         };
-        let lost = keep_lease(self.ttl, self.asked, renew);
+        let lost = renew_until_lost(self.ttl, self.asked, renew);
         let words = match work {
             OnceAction::Command(words) => words,
             OnceAction::Shell(text) => vec!["/bin/sh".to_owned(), "-c".to_owned(), text],

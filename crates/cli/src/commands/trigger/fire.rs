@@ -79,7 +79,7 @@ pub(super) fn run(arguments: FireArguments, context: &Context) -> Result<Exit, F
         if json {
             output::json(&reply)?;
         }
-        Ok(told(name, &reply))
+        Ok(print_reply(name, &reply))
     };
     if providers.provider == Provider::Bunraku {
         return context.with_client(|client| async move {
@@ -121,7 +121,7 @@ async fn without_a_server(
     }
 }
 
-fn told(name: &TriggerName, reply: &FireReply) -> Exit {
+fn print_reply(name: &TriggerName, reply: &FireReply) -> Exit {
     eprintln!("{}", firing_text(name, reply));
     match reply {
         FireReply::Fired { unknown, .. } => {

@@ -110,7 +110,7 @@ impl Compilers {
         }
         let key = (environment.clone(), code_id.clone());
         let cell = self.slot(&key);
-        let made = cell.get_or_try_init(|| self.make(&key)).await;
+        let made = cell.get_or_try_init(|| self.prepare(&key)).await;
         if made.is_err() {
             // The cause may be repaired later, such as a full disk.
             self.slots().remove(&key);
@@ -141,7 +141,7 @@ impl Compilers {
         cell
     }
 
-    async fn make(&self, key: &Key) -> Result<Arc<ReadyCompiler>, CompileFailure> {
+    async fn prepare(&self, key: &Key) -> Result<Arc<ReadyCompiler>, CompileFailure> {
         let tree = match self.code.tree(&key.0, &key.1).await {
             Ok(tree) => tree,
             Err(error) if error.is_lasting() => return Err(code_failure(&error)),
@@ -151,7 +151,7 @@ impl Compilers {
         let functions = if verified.is_empty() {
             Arc::clone(&self.functions)
         } else {
-            (self.functions.with_modules(&verified)).map_err(CompileFailure::said)?
+            (self.functions.with_modules(&verified)).map_err(CompileFailure::message)?
         };
         let builder = Builder {
             environment: key.0.clone(),
@@ -175,7 +175,7 @@ impl Compilers {
 }
 
 fn code_failure(error: &CodeError) -> CompileFailure {
-    CompileFailure::said(bunraku_control::error::chain(error))
+    CompileFailure::message(bunraku_control::error::chain(error))
 }
 
 /// The inputs for building compilers, besides a tree.

@@ -111,7 +111,7 @@ impl WorkerPool {
         let (limit, longest) = (self.limits.time_limit, self.limits.longest_answer);
         let outcome = match worker.exchange(&line, limit, longest, session).await {
             Ok(answer) => self.read(&answer, id),
-            Err(error) => Err((false, CompileFailure::said(error.to_string()))),
+            Err(error) => Err((false, CompileFailure::message(error.to_string()))),
         };
         match outcome {
             Ok(done) => {
@@ -134,12 +134,12 @@ impl WorkerPool {
     /// Returns a warm worker that still works correctly, or a new one.
     fn worker(&self) -> Result<WorkerProcess, CompileFailure> {
         while let Some(mut worker) = { self.idle().pop() } {
-            if !worker.spoke_out_of_turn() && !worker.has_ended() {
+            if !worker.has_unexpected_output() && !worker.has_ended() {
                 return Ok(worker);
             }
         }
         WorkerProcess::start(&self.tree, &self.command)
-            .map_err(|error| CompileFailure::said(error.to_string()))
+            .map_err(|error| CompileFailure::message(error.to_string()))
     }
 
     /// Returns the worker to the pool, unless it must be replaced.
@@ -162,7 +162,7 @@ impl WorkerPool {
             let text = String::from_utf8_lossy(answer);
             let begins: String = text.trim().chars().take(SHOWN).collect();
             let message = format!("the compiler's answer {why}: it begins with `{begins}`");
-            (false, CompileFailure::said(message))
+            (false, CompileFailure::message(message))
         };
         let answered: WorkerReply = serde_json::from_slice(answer)
             .map_err(|error| nonsense(format!("is not a JSON answer ({error})")))?;

@@ -202,7 +202,7 @@ impl WorkerProcess {
 
     /// Returns true if the worker wrote output without a request. Its next
     /// output may belong to anything.
-    pub(crate) fn spoke_out_of_turn(&self) -> bool {
+    pub(crate) fn has_unexpected_output(&self) -> bool {
         !self.output.buffer().is_empty()
     }
 

@@ -120,10 +120,10 @@ fn made(
             }
             evaluator.hash(entries, span)?
         }
-        (of, value) if of.takes(value) => value.clone(),
+        (of, value) if of.accepts(value) => value.clone(),
         _ => return refused(),
     };
-    if of.takes(&made) {
+    if of.accepts(&made) {
         Ok(made)
     } else {
         error(format!("{of} does not take {}", made.kind()), span)
@@ -143,7 +143,7 @@ fn assert_type(evaluator: &mut Evaluator<'_>, mut arguments: Arguments<'_>) -> E
     let Value::Type(of) = of else {
         return arguments.unfit(&of);
     };
-    match (of.takes(&value), arguments.lambda) {
+    match (of.accepts(&value), arguments.lambda) {
         (true, _) => Ok(value),
         (false, Some(lambda)) => {
             let found = Value::text(value.kind());

@@ -32,7 +32,7 @@ async fn show(call: Call<ShowContent>) -> HandlerResult<ShowContent> {
     if byte_range::is_known(headers, &entity_tag) {
         return Ok((StatusCode::NOT_MODIFIED, common(&entity_tag)).into_response());
     }
-    let (status, part, length) = match byte_range::wanted(headers, &entity_tag, size) {
+    let (status, part, length) = match byte_range::requested(headers, &entity_tag, size) {
         RequestedRange::Unsatisfiable => return Ok(unsatisfiable(&entity_tag, size)),
         RequestedRange::Everything => (StatusCode::OK, None, size),
         RequestedRange::Part(part) => {

@@ -17,15 +17,15 @@ use bunraku_cues::once::OnceCaller;
 /// Adds the handlers of this module.
 pub(crate) fn add_routes(routes: Routes) -> Routes {
     routes
-        .add(ShowOnceStanding, standing)
-        .add(CheckOnceStanding, standing_with)
+        .add(ShowOnceStanding, show_status)
+        .add(CheckOnceStanding, check_status)
         .add(ListOnceTasks, list)
         .add(ShowOnceTask, show)
         .add(DefineOnceTask, define)
         .add(AddOnceFragment, contribute)
         .add(RemoveOnceFragment, withdraw)
         .add(ClaimOnceTask, claim)
-        .add(KeepOnceClaim, keep)
+        .add(KeepOnceClaim, keep_alive)
         .add(FinishOnceClaim, finish)
         .add(ShowOnceAttempt, attempt)
         .add(ResetOnceTask, reset)
@@ -38,7 +38,7 @@ fn asker(caller: &Caller) -> OnceCaller<'_> {
     }
 }
 
-async fn standing(call: Call<ShowOnceStanding>) -> HandlerResult<ShowOnceStanding> {
+async fn show_status(call: Call<ShowOnceStanding>) -> HandlerResult<ShowOnceStanding> {
     let request = StatOnce {
         definition: None,
         retry: call.query.retry,
@@ -46,15 +46,15 @@ async fn standing(call: Call<ShowOnceStanding>) -> HandlerResult<ShowOnceStandin
     let standing = call
         .services
         .once
-        .standing(&call.path, asker(call.caller()?), &request);
+        .status(&call.path, asker(call.caller()?), &request);
     Ok(standing.await?)
 }
 
-async fn standing_with(call: Call<CheckOnceStanding>) -> HandlerResult<CheckOnceStanding> {
+async fn check_status(call: Call<CheckOnceStanding>) -> HandlerResult<CheckOnceStanding> {
     let standing = call
         .services
         .once
-        .standing(&call.path, asker(call.caller()?), &call.body);
+        .status(&call.path, asker(call.caller()?), &call.body);
     Ok(standing.await?)
 }
 
@@ -103,12 +103,12 @@ async fn claim(call: Call<ClaimOnceTask>) -> HandlerResult<ClaimOnceTask> {
     Ok(reply)
 }
 
-async fn keep(call: Call<KeepOnceClaim>) -> HandlerResult<KeepOnceClaim> {
+async fn keep_alive(call: Call<KeepOnceClaim>) -> HandlerResult<KeepOnceClaim> {
     let (app, token) = &call.path;
     let kept = call
         .services
         .once
-        .keep(app, *token, asker(call.caller()?), &call.body);
+        .keep_alive(app, *token, asker(call.caller()?), &call.body);
     kept.await?;
     Ok(())
 }

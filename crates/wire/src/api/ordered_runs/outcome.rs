@@ -32,10 +32,10 @@ pub struct StepCounts {
 
 impl StepCounts {
     pub fn all(&self) -> usize {
-        self.waiting + self.starting + self.running + self.over()
+        self.waiting + self.starting + self.running + self.finished()
     }
 
-    pub fn over(&self) -> usize {
+    pub fn finished(&self) -> usize {
         self.succeeded
             + self.failed
             + self.never_started

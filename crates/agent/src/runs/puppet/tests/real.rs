@@ -105,9 +105,9 @@ impl RealNode {
         let data = self.path("data");
         let catalogs = Catalogs::open(&data, &name, client, options).expect("a cache");
         let text = serde_json::to_vec(&catalog).expect("plain data");
-        catalogs.cache.keep(catalog.id(), &text).expect("kept");
+        catalogs.cache.store(catalog.id(), &text).expect("kept");
         std::fs::write(catalogs.cache.content(content), "from a module\n").expect("written");
-        catalogs.targets.told(Some(Target {
+        catalogs.targets.receive_from_stream(Some(Target {
             environment: "production".parse().expect("a name"),
             release: ReleaseNumber(3),
             catalog: catalog.id(),

@@ -19,7 +19,7 @@ pub(crate) async fn classify(command: &[String], node: &str) -> Result<Value, Co
         return Ok(Value::Null);
     };
     let failed = |why: String| {
-        CompileFailure::said(format!("the node classifier `{program}` failed: {why}"))
+        CompileFailure::message(format!("the node classifier `{program}` failed: {why}"))
     };
     let limits = OutputLimits::within(TIME_LIMIT);
     let asked = Program::new(program).args(arguments).arg(node);
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    async fn asked(script: &str) -> Result<Value, String> {
+    async fn classified(script: &str) -> Result<Value, String> {
         let command = ["sh", "-c", script].map(str::to_owned);
         let answer = classify(&command, "web-1").await;
         answer.map_err(|failure| failure.to_string())
@@ -57,17 +57,18 @@ mod tests {
 
     #[tokio::test]
     async fn the_program_gets_the_name_and_answers_in_yaml() {
-        let answer = asked("printf 'classes: {ntp: {}}\\nparameters: {node: %s}\\n' \"$0\"").await;
+        let answer =
+            classified("printf 'classes: {ntp: {}}\\nparameters: {node: %s}\\n' \"$0\"").await;
         let expected = json!({"classes": {"ntp": {}}, "parameters": {"node": "web-1"}});
         assert_eq!(answer, Ok(expected));
     }
 
     #[tokio::test]
     async fn a_failing_program_fails_the_compile_with_its_words() {
-        let error = asked("echo unknown node >&2; exit 3").await;
+        let error = classified("echo unknown node >&2; exit 3").await;
         let error = error.expect_err("it failed");
         assert!(error.contains("; unknown node"), "{error}");
-        let error = asked("echo '- 1'").await.expect_err("not a map");
+        let error = classified("echo '- 1'").await.expect_err("not a map");
         assert!(error.contains("not a map with `classes`"), "{error}");
     }
 }

@@ -13,7 +13,7 @@ use super::Runs;
 use crate::Shared;
 
 /// Sends reports until cancelled.
-pub(crate) async fn tell_servers(shared: &Shared, shutdown: &CancellationToken) {
+pub(crate) async fn report_activity(shared: &Shared, shutdown: &CancellationToken) {
     let mut connected = shared.connected.subscribe();
     let back_off = BackOff::default();
     let mut failures = 0;
@@ -37,7 +37,7 @@ pub(crate) async fn tell_servers(shared: &Shared, shutdown: &CancellationToken) 
         }
         let told = tokio::select! {
             () = shutdown.cancelled() => return,
-            told = shared.runs.tell(shared) => told,
+            told = shared.runs.send_activity(shared) => told,
         };
         failures = match told {
             Ok(()) => 0,
@@ -51,7 +51,7 @@ pub(crate) async fn tell_servers(shared: &Shared, shutdown: &CancellationToken) 
 
 impl Runs {
     /// Reports this node's activity, and learns whether the node may run.
-    pub(crate) async fn tell(&self, shared: &Shared) -> Result<(), ClientError> {
+    pub(crate) async fn send_activity(&self, shared: &Shared) -> Result<(), ClientError> {
         let name = &shared.options.name;
         let activity = ActivityReport {
             activity: self.activity(),

@@ -27,7 +27,7 @@ impl Certificates {
     ///
     /// The conditions do not include the claim: [`Certificates::record`] compares
     /// that itself.
-    pub(super) async fn standing_with_claim(
+    pub(super) async fn validity_with_claim(
         &self,
         holder: &PeerIdentity,
     ) -> Result<(Claim, Transaction), ServiceError> {
@@ -63,11 +63,11 @@ impl Certificates {
 
     /// Returns all conditions for the certificate of an operator who signs a
     /// certificate.
-    pub(super) async fn standing(
+    pub(super) async fn validity(
         &self,
         operator: &PeerIdentity,
     ) -> Result<Transaction, ServiceError> {
-        let (claim, conditions) = self.standing_with_claim(operator).await?;
+        let (claim, conditions) = self.validity_with_claim(operator).await?;
         Ok(conditions.when_unchanged(&keys::name_claim(&operator.name), claim.entry.as_ref()))
     }
 }

@@ -36,14 +36,14 @@ fn patience(shared: &Shared) -> Duration {
 }
 
 /// Asks all known datastores in parallel, once each: one that hangs costs only its timeout.
-pub(super) async fn look(
+pub(super) async fn inspect(
     shared: &Shared,
     documents: &Documents,
     failing: &mut FailingSince,
 ) -> Result<Inspection, AdminError> {
     let admin = shared.admin();
     let ask = async |url: String| {
-        let standing = tokio::time::timeout(patience(shared), admin.standing(&url)).await;
+        let standing = tokio::time::timeout(patience(shared), admin.status(&url)).await;
         (url, standing.ok().and_then(Result::ok))
     };
     let known: BTreeSet<String> = if documents.datastores.is_empty() {
@@ -139,7 +139,7 @@ fn server(shared: &Shared, documents: &Documents, record: &MemberRecord) -> Serv
     let (state, since) = if record.name == *shared.name() {
         (Liveness::Alive, time_of(sights.begun))
     } else {
-        heard_of(&sights, record)
+        member_liveness(&sights, record)
     };
     Server {
         name: record.name.clone(),
@@ -165,7 +165,7 @@ fn server(shared: &Shared, documents: &Documents, record: &MemberRecord) -> Serv
 }
 
 /// Returns the state of another server, and since when.
-fn heard_of(sights: &PeerStates, record: &MemberRecord) -> (Liveness, Timestamp) {
+fn member_liveness(sights: &PeerStates, record: &MemberRecord) -> (Liveness, Timestamp) {
     let Some(seen) = sights.members.get(&record.name) else {
         // Never heard of since this server started, or since the other one joined.
         let joined = record.joined.min(now());

@@ -78,7 +78,7 @@ impl Compiles {
                 code_id,
             });
         };
-        let (session, made) = self.make_at_one_state(request.clone()).await?;
+        let (session, made) = self.compile_at_one_state(request.clone()).await?;
         match made {
             Ok(made) => Ok(CompileAttempt::Made(Box::new(made))),
             Err(CompileFailure::Problems(problems)) => Ok(CompileAttempt::Failed {
@@ -94,14 +94,14 @@ impl Compiles {
 
     /// Compiles with answers about other nodes that are all from one state of
     /// the index. Repeats the compile if it read two states.
-    async fn make_at_one_state(
+    async fn compile_at_one_state(
         &self,
         mut request: CompileRequest,
     ) -> Result<(CodeSession, Result<ProposedCatalog, CompileFailure>), CompileFailure> {
         for _ in 0..REPEATS {
             let session = self.code_session(&request.node);
             request.questions = Some(session.clone());
-            let made = self.make(&request).await;
+            let made = self.compile(&request).await;
             if let Some(error) = session.unanswered().await {
                 return Err(CompileFailure::temporary(error));
             }
@@ -129,8 +129,8 @@ impl Compiles {
         let request = self.request_for(node, &environment, code_id, false).await;
         let request = request
             .map_err(temporary)?
-            .ok_or_else(|| CompileFailure::said(format!("`{node}` has not sent facts yet")))?;
-        self.make_at_one_state(request).await?.1
+            .ok_or_else(|| CompileFailure::message(format!("`{node}` has not sent facts yet")))?;
+        self.compile_at_one_state(request).await?.1
     }
 
     pub async fn environment_of(&self, node: &NodeName) -> Result<EnvironmentName, ServiceError> {
@@ -173,7 +173,7 @@ impl Compiles {
         }))
     }
 
-    async fn make(&self, request: &CompileRequest) -> Result<ProposedCatalog, CompileFailure> {
+    async fn compile(&self, request: &CompileRequest) -> Result<ProposedCatalog, CompileFailure> {
         let ready = self
             .inner
             .compilers
@@ -196,7 +196,7 @@ impl Compiles {
                 .make_static(&mut catalog)
                 .map_err(CompileFailure::Problems)?;
             let pinned = ready.plugins.pin(&mut catalog, &mut files);
-            pinned.map_err(CompileFailure::said)?;
+            pinned.map_err(CompileFailure::message)?;
             Ok::<_, CompileFailure>((catalog, files))
         };
         let done = tokio::task::spawn_blocking(work).await;
@@ -209,7 +209,7 @@ impl Compiles {
             let count = files.len();
             let message =
                 format!("the catalog refers to {count} files, which exceeds the limit of {limit}");
-            return Err(CompileFailure::said(message));
+            return Err(CompileFailure::message(message));
         }
         let config_version = version.unwrap_or_else(|| config_version(id));
         catalog.version = Some(json!(config_version));

@@ -13,8 +13,8 @@ use bunraku_wire::api::{
 };
 use uuid::Uuid;
 
+use super::compiled_catalogs::HeldCatalogs;
 use super::document::{MapAddress, MapEntry, Release, ReleaseHead, ReleaseMap};
-use super::held::HeldCatalogs;
 use super::maps::map_error;
 use super::{Releases, StoredHead, choice, holder, number_of};
 use crate::catalogs::CatalogError;

@@ -96,13 +96,9 @@ impl PreparedRun for PreparedSimulation {
         }
     }
 
-    async fn carry_out(
-        self: Box<Self>,
-        recorder: Arc<Recorder>,
-        _stop: CancellationToken,
-    ) -> RunEnd {
+    async fn execute(self: Box<Self>, recorder: Arc<Recorder>, _stop: CancellationToken) -> RunEnd {
         let (agent, run) = (&self.agent, self.run);
-        agent.checker.begun(&agent.node, run);
+        agent.checker.record_start(&agent.node, run);
         agent.cues.step_begins(&agent.node, &self.order.causes);
         let mut failed = false;
         for resource in &self.catalog.resources {
