@@ -89,7 +89,7 @@ impl AnswerRetries {
 }
 
 pub(crate) fn client(options: &AgentOptions, tls: &ReloadableClientTls) -> Client {
-    let servers = servers::remembered(options);
+    let servers = servers::initial_servers(options);
     let mut client = ClientOptions::new(servers, tls.clone());
     // Another server is available, so there is no need to wait long for one that is down.
     client.connect_timeout = CONNECT;
@@ -180,7 +180,7 @@ async fn one_stream(
         match serde_json::from_value(message.clone()) {
             Ok(StreamMessage::Welcome { server }) => {
                 tracing::info!(server, at = %lines.server(), "connected");
-                greet(shared, journal, &mut owed).await;
+                send_pending(shared, journal, &mut owed).await;
                 if servers::follow(shared, lines.server()).await {
                     return Some(StreamEnd::Goodbye);
                 }
@@ -205,7 +205,7 @@ async fn one_stream(
 
 /// Sends what the server should know first: the current activity and old answers. The agent learns
 /// whether it may run before it accepts the first command.
-async fn greet(shared: &Shared, journal: &mut Journal, owed: &mut AnswerRetries) {
+async fn send_pending(shared: &Shared, journal: &mut Journal, owed: &mut AnswerRetries) {
     if let Err(error) = shared.runs.send_activity(shared).await {
         tracing::warn!(error = %error, "cannot report the agent's activity to the server");
     }

@@ -40,7 +40,7 @@ async fn on_schedule(shared: &Shared, shutdown: &CancellationToken) {
                 tracing::warn!(error = %error, "cannot ask a server for a newer catalog");
             }
             // A node without any release has nothing to do.
-            if shared.catalogs.targets.known().is_none() {
+            if shared.catalogs.targets.current().is_none() {
                 continue;
             }
         }
@@ -54,7 +54,7 @@ async fn on_release(shared: &Shared, shutdown: &CancellationToken) {
     let (targets, options) = (&shared.catalogs.targets, &shared.options.runs);
     loop {
         // A release that an earlier process learned of and did not act on is still pending.
-        let Some(target) = targets.unheeded() else {
+        let Some(target) = targets.pending() else {
             tokio::select! {
                 () = shutdown.cancelled() => return,
                 () = shared.catalogs.changed.notified() => continue,
@@ -72,7 +72,7 @@ async fn on_release(shared: &Shared, shutdown: &CancellationToken) {
             () = tokio::time::sleep(wait) => {}
         }
         // A newer release may have arrived during the wait. One run then serves both.
-        let Some(target) = targets.heed() else {
+        let Some(target) = targets.take_pending() else {
             continue;
         };
         if options.on_release {

@@ -22,7 +22,7 @@ fn path(options: &AgentOptions) -> PathBuf {
 }
 
 /// Returns the stored list. It is empty if there is no readable one.
-fn known(options: &AgentOptions) -> Vec<ServerAddress> {
+fn read_list(options: &AgentOptions) -> Vec<ServerAddress> {
     let text = std::fs::read(path(options)).unwrap_or_default();
     serde_json::from_slice(&text).unwrap_or_default()
 }
@@ -48,8 +48,8 @@ fn all(options: &AgentOptions, cluster: Vec<ServerAddress>) -> Vec<ServerAddress
 }
 
 /// Returns the servers to use at the start.
-pub(crate) fn remembered(options: &AgentOptions) -> Vec<ServerAddress> {
-    all(options, known(options))
+pub(crate) fn initial_servers(options: &AgentOptions) -> Vec<ServerAddress> {
+    all(options, read_list(options))
 }
 
 /// Asks the server that just accepted the stream for all servers. Returns whether the stream should
@@ -72,7 +72,7 @@ pub(crate) async fn take(shared: &Shared, listed: &[String], current: &ServerAdd
     let named = listed.iter().take(MOST);
     let servers: Vec<ServerAddress> = named.filter_map(|text| text.parse().ok()).collect();
     let servers = in_own_order(&options.name, servers);
-    if servers.is_empty() || servers == in_own_order(&options.name, known(options)) {
+    if servers.is_empty() || servers == in_own_order(&options.name, read_list(options)) {
         return false;
     }
     let text = serde_json::to_vec(&servers).expect("addresses are text");
@@ -90,7 +90,7 @@ pub(crate) async fn take(shared: &Shared, listed: &[String], current: &ServerAdd
 /// Handles a server that came up. If it is not the current one, this node may prefer it. Returns
 /// whether the stream should be reopened.
 pub(crate) async fn go_back(shared: &Shared, current: &ServerAddress) -> bool {
-    let servers = remembered(&shared.options);
+    let servers = initial_servers(&shared.options);
     let moves = servers.first() != Some(current);
     if moves {
         shared.client.set_servers(servers).await;

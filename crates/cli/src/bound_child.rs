@@ -99,14 +99,14 @@ fn start(job: Job, log: &TaskLog, grouped: bool) -> Result<RunningProgram, Failu
     if let Some(stdout) = process.stdout.take() {
         pumps.push(tokio::spawn(pump(
             stdout,
-            own(std::io::stdout())?,
+            open_own_output(std::io::stdout())?,
             log.clone(),
         )));
     }
     if let Some(stderr) = process.stderr.take() {
         pumps.push(tokio::spawn(pump(
             stderr,
-            own(std::io::stderr())?,
+            open_own_output(std::io::stderr())?,
             log.clone(),
         )));
     }
@@ -114,7 +114,7 @@ fn start(job: Job, log: &TaskLog, grouped: bool) -> Result<RunningProgram, Failu
 }
 
 /// Opens this process's own output for writes that do not block other work when its reader is slow.
-fn own(output: impl std::os::fd::AsFd) -> Result<tokio::fs::File, Failure> {
+fn open_own_output(output: impl std::os::fd::AsFd) -> Result<tokio::fs::File, Failure> {
     let owned = output.as_fd().try_clone_to_owned()?;
     Ok(tokio::fs::File::from_std(std::fs::File::from(owned)))
 }

@@ -11,7 +11,7 @@ pub(crate) fn is_whole(status: &ClusterStatus) -> bool {
         && status.datastores.iter().all(|it| it.healthy)
 }
 
-pub(crate) fn word(state: MemberState) -> &'static str {
+pub(crate) fn state_name(state: MemberState) -> &'static str {
     match state {
         MemberState::Alive => "alive",
         MemberState::Suspect => "suspect",

@@ -183,7 +183,7 @@ fn resource(out: &mut String, one: &ResourceDiff) {
     match &one.change {
         ResourceChange::Added { parameters } | ResourceChange::Removed { parameters } => {
             for (name, value) in parameters {
-                line(out, &format!("    {name} = {}", shown(value)));
+                line(out, &format!("    {name} = {}", display_text(value)));
             }
         }
         ResourceChange::Changed {
@@ -207,10 +207,10 @@ fn difference(out: &mut String, one: &Difference) {
         return line(out, "      ~ (secret)");
     }
     if let Some(before) = &one.before {
-        line(out, &format!("      - {}", shown(before)));
+        line(out, &format!("      - {}", display_text(before)));
     }
     if let Some(after) = &one.after {
-        line(out, &format!("      + {}", shown(after)));
+        line(out, &format!("      + {}", display_text(after)));
     }
 }
 
@@ -247,7 +247,7 @@ fn line(out: &mut String, text: &str) {
     out.push('\n');
 }
 
-fn shown(value: &DisplayValue) -> String {
+fn display_text(value: &DisplayValue) -> String {
     let text = match value {
         DisplayValue::Secret => return "(secret)".to_owned(),
         DisplayValue::Value(Value::String(text)) if is_plain(text) => text.clone(),

@@ -49,7 +49,7 @@ pub(crate) fn note(node: &NodeSummary) -> String {
 }
 
 /// Returns the catalog and mode of a queued run.
-pub(crate) fn what(entry: &QueueEntry) -> String {
+pub(crate) fn describe_entry(entry: &QueueEntry) -> String {
     let subject = match &entry.subject {
         RunSubject::Released => "released catalog".to_owned(),
         RunSubject::Catalog { release, catalog } => {

@@ -47,14 +47,14 @@ fn one(plan: &RunPlan, step: &PlanStep) -> String {
         let other = plan
             .step(wait.step)
             .map_or_else(|| wait.node.to_string(), name);
-        let why = why(wait);
+        let why = wait_reason(wait);
         text.push_str(&format!("                waits for {other}{why}\n"));
     }
     text
 }
 
 /// Describes a dependency in a few words.
-fn why(wait: &bunraku_plan::StepDependency) -> String {
+fn wait_reason(wait: &bunraku_plan::StepDependency) -> String {
     const MOST: usize = 4;
     let needs: BTreeSet<String> = wait
         .reasons

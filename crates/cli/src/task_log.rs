@@ -42,7 +42,7 @@ impl TaskLog {
     }
 
     /// Returns the text if it has grown since the last call.
-    pub(crate) fn news(&self) -> Option<String> {
+    pub(crate) fn unsent(&self) -> Option<String> {
         let mut printed = self.lock();
         std::mem::take(&mut printed.grew).then(|| printed.tail.text())
     }

@@ -51,7 +51,7 @@ impl AnswerTemplates for MachineAnswers {
                     program = program.ends_with_us();
                 }
                 let output = program
-                    .output_blocking(OutputLimits::within(LONGEST_COMMAND))
+                    .output_blocking(OutputLimits::with_timeout(LONGEST_COMMAND))
                     .map_err(|error| WorldError::new(format!("`{command}` {error}")))?;
                 let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
                 let code = output.status.code().unwrap_or(-1);

@@ -75,7 +75,7 @@ impl Directory {
     }
 
     /// Returns the identity of this member, or `None` if this server is not a member.
-    pub fn me(&self) -> Result<Option<LocalMember>, DirectoryError> {
+    pub fn local_member(&self) -> Result<Option<LocalMember>, DirectoryError> {
         self.read("member.json")
     }
 
@@ -133,7 +133,7 @@ impl Directory {
         order: Option<&DatastoreOrder>,
         epoch: u64,
     ) -> Result<(), DirectoryError> {
-        if self.me()?.is_some() {
+        if self.local_member()?.is_some() {
             return Err(DirectoryError::MemberAlready(self.path.clone()));
         }
         if let Some(files) = authority {

@@ -45,7 +45,7 @@ pub struct Operator {
 
 impl Operator {
     pub fn of(directory: &Directory) -> Result<Self, OperatorError> {
-        let me = directory.me()?.ok_or(OperatorError::NotAMember)?;
+        let me = directory.local_member()?.ok_or(OperatorError::NotAMember)?;
         let host = me.record.member_address.rsplit_once(':');
         let host = host.map_or("", |(host, _)| host);
         let tls = MemberTls::ensure(directory, &me.record.name, host, Timestamp::now())?;

@@ -46,7 +46,10 @@ async fn only_members_of_this_cluster_are_answered() {
     let cluster = Cluster::start(1, 1).await;
     let server = &cluster.servers[0];
     let directory = server.directory();
-    let me = directory.me().expect("readable").expect("a member");
+    let me = directory
+        .local_member()
+        .expect("readable")
+        .expect("a member");
     let own = MemberTls::ensure(&directory, &server.name, "127.0.0.1", Timestamp::now())
         .expect("a certificate");
     assert!(sight(server, &own, &me.cluster).await.is_some());

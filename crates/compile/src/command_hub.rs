@@ -152,7 +152,7 @@ impl CommandHub {
     }
 
     /// Returns the command, if its node is connected here.
-    fn concerned(&self, entry: &KeyValue) -> Option<(NodeName, Envelope)> {
+    fn command_for_subscriber(&self, entry: &KeyValue) -> Option<(NodeName, Envelope)> {
         let (node, _) = keys::parse_pending_command(&entry.key)?;
         if !self.subscribers().by_node.contains_key(&node) {
             return None;
@@ -168,7 +168,7 @@ impl CommandHub {
 
     /// Passes a pending command on, if its node is connected here.
     pub(crate) fn pass_on_command(&self, entry: &KeyValue) {
-        let Some((node, envelope)) = self.concerned(entry) else {
+        let Some((node, envelope)) = self.command_for_subscriber(entry) else {
             return;
         };
         let mut subscribers = self.subscribers();

@@ -6,7 +6,7 @@ use bunraku_wire::api::CompileProblem;
 #[derive(Debug, thiserror::Error)]
 pub enum CompileFailure {
     /// The code is at fault: the same code and facts fail again.
-    #[error("{}", shown(.0))]
+    #[error("{}", join_problems(.0))]
     Problems(Vec<CompileProblem>),
     /// Something around the code failed: a retry may help.
     #[error("the compile did not run")]
@@ -30,7 +30,7 @@ impl CompileFailure {
     }
 }
 
-fn shown(problems: &[CompileProblem]) -> String {
+fn join_problems(problems: &[CompileProblem]) -> String {
     let texts: Vec<&str> = problems
         .iter()
         .map(|problem| problem.message.as_str())

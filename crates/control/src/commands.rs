@@ -284,7 +284,7 @@ impl Commands {
     }
 
     /// Deletes commands that are past their deadline, and records them as expired.
-    pub async fn sweep(&self) -> Result<usize, ServiceError> {
+    pub async fn expire_overdue(&self) -> Result<usize, ServiceError> {
         let now = self.clock.now();
         let mut expired = 0;
         for entry in document::read_all(&*self.store, &keys::all_pending_commands()).await? {

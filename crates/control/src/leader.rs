@@ -14,7 +14,7 @@ use crate::{ServiceError, keys};
 
 /// Removes all leaders. For a store that no other process can have open: any
 /// leader in it is dead. Waiting for their leases to end would only delay users.
-pub async fn bury(store: &SharedStore) -> Result<(), ServiceError> {
+pub async fn remove_all(store: &SharedStore) -> Result<(), ServiceError> {
     let transaction = Transaction::new()
         .delete_prefix(keys::LEADERS)
         .delete_prefix(keys::RUN_LEADERS);
@@ -130,7 +130,7 @@ mod tests {
         let store: SharedStore = Arc::new(store.expect("a store"));
         let ttl = Duration::from_secs(3_600);
         for who in ["the dead one", "the next one"] {
-            bury(&store).await.expect("written");
+            remove_all(&store).await.expect("written");
             let campaign = Leadership::campaign(store.clone(), keys::RELEASE_LEADER, who, ttl);
             let leads = tokio::time::timeout(Duration::from_secs(60), campaign).await;
             assert!(leads.expect("at once").is_ok(), "{who}");

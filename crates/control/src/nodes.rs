@@ -360,7 +360,7 @@ impl NodeDocuments {
             administration: record.administration,
             activity,
         };
-        let (word, since) = status.word();
+        let (word, since) = status.status();
         Some(NodeSummary {
             name,
             environment: record.environment,

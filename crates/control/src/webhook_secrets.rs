@@ -49,7 +49,7 @@ pub struct DeliveryProof<'a> {
 
 impl DeliveryProof<'_> {
     /// Returns whether one of the headers proves it.
-    pub fn proves(&self, secret: &str, body: &[u8]) -> bool {
+    pub fn verifies(&self, secret: &str, body: &[u8]) -> bool {
         is_signed(secret, body, self.signature) || is_token(secret, self.token)
     }
 }
@@ -73,9 +73,9 @@ mod tests {
             token: Some(SECRET),
             ..DeliveryProof::default()
         };
-        assert!(token.proves(SECRET, BODY));
-        assert!(!token.proves("other", BODY));
-        assert!(!DeliveryProof::default().proves(SECRET, BODY));
+        assert!(token.verifies(SECRET, BODY));
+        assert!(!token.verifies("other", BODY));
+        assert!(!DeliveryProof::default().verifies(SECRET, BODY));
     }
 
     /// The example from GitHub's documentation.

@@ -80,7 +80,7 @@ pub enum Fault {
 
 impl Fault {
     /// Returns true if the fault may damage data. Such faults need an otherwise complete cluster.
-    pub fn damages(&self) -> bool {
+    pub fn damages_data(&self) -> bool {
         matches!(self, Self::FullDisk { .. } | Self::Damaged { .. })
     }
 
@@ -100,7 +100,7 @@ impl Fault {
         fault
     }
 
-    fn touches(&self) -> BTreeSet<Server> {
+    fn affected_servers(&self) -> BTreeSet<Server> {
         match self {
             Self::Partition { side }
             | Self::Unheard { side }
@@ -215,9 +215,11 @@ impl Iterator for Faults {
         let calm = Duration::from_millis(self.random.random_range(200..2_500));
         if self.random.random_bool(0.35) {
             let second = self.draw();
-            let apart = second.touches().is_disjoint(&faults[0].touches());
+            let apart = second
+                .affected_servers()
+                .is_disjoint(&faults[0].affected_servers());
             let both_links = second.of_links() && faults[0].of_links();
-            let damages = second.damages() || faults[0].damages();
+            let damages = second.damages_data() || faults[0].damages_data();
             if apart && !both_links && !damages {
                 faults.push(second)
             } else {

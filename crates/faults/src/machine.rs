@@ -75,7 +75,7 @@ impl Machine {
         command.args(["netns", "exec", &self.space]);
         command
             .arg(std::env::current_exe().expect("this program has a path"))
-            .arg(self.plant.word())
+            .arg(self.plant.name())
             .args(arguments)
             .env_clear()
             .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
@@ -122,7 +122,7 @@ impl Machine {
     }
 
     /// Restarts processes that exited.
-    pub(crate) fn tend(&mut self) {
+    pub(crate) fn restart_dead_processes(&mut self) {
         let ended = self
             .process
             .as_mut()

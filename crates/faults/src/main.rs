@@ -89,7 +89,7 @@ fn main() -> ExitCode {
         Some(Command::Inside { prefix, place }) => {
             runtime.block_on(inside(&arguments.how, prefix, place))
         }
-        None => runtime.block_on(outside(&arguments.how)),
+        None => runtime.block_on(run_seeds(&arguments.how)),
     }
 }
 
@@ -128,18 +128,18 @@ fn print_violations(wrong: &[String]) -> ExitCode {
 }
 
 /// Runs one seed after the other, each on its own stage.
-async fn outside(how: &RunArguments) -> ExitCode {
+async fn run_seeds(how: &RunArguments) -> ExitCode {
     let until = Instant::now() + Duration::from_secs(how.minutes * 60);
     let (mut done, mut failed) = (0, Vec::new());
     // Lives as long as the process: signals between two seeds are handled, too.
     let mut asked = match ExitSignals::listen() {
         Ok(asked) => asked,
-        Err(error) => return complain(&error),
+        Err(error) => return print_error(&error),
     };
     while done < how.seeds || Instant::now() < until {
         let seed = how.seed + done;
         match on_stage(how, seed, &mut asked).await {
-            Err(error) => return complain(&error),
+            Err(error) => return print_error(&error),
             Ok(None) => return ExitCode::from(130),
             Ok(Some(true)) => {}
             Ok(Some(false)) => failed.push(seed),
@@ -157,7 +157,7 @@ async fn outside(how: &RunArguments) -> ExitCode {
     }
 }
 
-fn complain(error: &StageError) -> ExitCode {
+fn print_error(error: &StageError) -> ExitCode {
     eprintln!("error: {error}");
     if let Some(source) = std::error::Error::source(error) {
         eprintln!("  {source}");

@@ -99,11 +99,11 @@ impl Network {
         from: &BTreeSet<Server>,
         to: &BTreeSet<Server>,
     ) -> Result<(), ToolError> {
-        self.lose(from, to, 100).await
+        self.set_loss(from, to, 100).await
     }
 
     /// Drops this percentage of packets between these servers and those.
-    pub(crate) async fn lose(
+    pub(crate) async fn set_loss(
         &mut self,
         from: &BTreeSet<Server>,
         to: &BTreeSet<Server>,
@@ -141,7 +141,7 @@ impl Network {
     }
 
     /// Delays everything that this server sends.
-    pub(crate) async fn slow(&self, server: Server, slow: bool) -> Result<(), ToolError> {
+    pub(crate) async fn set_slow(&self, server: Server, slow: bool) -> Result<(), ToolError> {
         let space = self.space(server);
         let mut words = vec!["tc", "-n", &space, "qdisc"];
         match (slow, self.netem) {

@@ -21,7 +21,7 @@ pub enum RemovedGuard {
 
 impl RemovedGuard {
     /// Returns the argument that makes this program run as Bunraku with this bug.
-    pub fn word(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Nothing => "as-bunraku",
             Self::Compares => "as-bunraku-without-compares",
@@ -31,7 +31,7 @@ impl RemovedGuard {
     pub fn by_word(word: &str) -> Option<Self> {
         [Self::Nothing, Self::Compares]
             .into_iter()
-            .find(|plant| plant.word() == word)
+            .find(|plant| plant.name() == word)
     }
 
     pub fn wiring(self) -> Wiring {

@@ -111,7 +111,7 @@ impl Site {
             "init".to_owned(),
             format!("--datastores={}", self.datastores),
         ];
-        init.extend(self.who(0));
+        init.extend(self.server_arguments(0));
         self.command(0, &init)?;
         self.machines[0].start();
         let first = self.first_client().await?;
@@ -127,14 +127,14 @@ impl Site {
                 format!("--ca-fingerprint={}", invitation.ca_fingerprint),
                 format!("--token-file={}", token.display()),
             ];
-            join.extend(self.who(number));
+            join.extend(self.server_arguments(number));
             self.command(number, &join)?;
             self.machines[number].start();
         }
         Ok(())
     }
 
-    fn who(&self, number: Server) -> Vec<String> {
+    fn server_arguments(&self, number: Server) -> Vec<String> {
         vec![
             format!("--config={}", self.place.join("cluster.toml").display()),
             format!("--data-dir={}", self.machines[number].data_dir().display()),
@@ -218,7 +218,7 @@ impl Site {
                 )));
             }
             tokio::time::sleep(Duration::from_millis(200)).await;
-            self.tend();
+            self.restart_dead_processes();
         }
     }
 
@@ -232,9 +232,9 @@ impl Site {
             && alive == self.machines.len()
     }
 
-    pub(crate) fn tend(&mut self) {
+    pub(crate) fn restart_dead_processes(&mut self) {
         for machine in &mut self.machines {
-            machine.tend();
+            machine.restart_dead_processes();
         }
     }
 
@@ -306,7 +306,7 @@ impl Site {
         let servers: Vec<String> = self.machines.iter().map(Machine::api).collect();
         let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
         command
-            .arg(RemovedGuard::Nothing.word())
+            .arg(RemovedGuard::Nothing.name())
             .args(["agent", "--name", node, "--server", &servers.join(",")])
             .arg(format!("--ca-fingerprint={}", token.ca_fingerprint))
             .arg(format!(

@@ -18,7 +18,7 @@ fn a_seed_leads_to_the_same_faults_every_time() {
 fn what_damages_data_comes_alone() {
     for seed in 0..200 {
         for step in steps(seed, 40) {
-            let damages = step.faults.iter().any(Fault::damages);
+            let damages = step.faults.iter().any(Fault::damages_data);
             assert!(!damages || step.faults.len() == 1, "seed {seed}: {step:?}");
         }
     }

@@ -71,7 +71,7 @@ impl Glob {
             let mut ahead = rest.clone();
             match (self.0.get(at), ahead.next()) {
                 (None, None) => return true,
-                (Some(token), Some(character)) if token.fits(character) => {
+                (Some(token), Some(character)) if token.contains(character) => {
                     at += 1;
                     rest = ahead;
                 }
@@ -98,7 +98,7 @@ impl Token {
         }
     }
 
-    fn fits(&self, character: char) -> bool {
+    fn contains(&self, character: char) -> bool {
         match self {
             Self::Star => false,
             Self::One => true,

@@ -67,7 +67,7 @@ impl NodeStatus {
     /// Returns the most informative word, and the time since which it applies.
     ///
     /// Lost comes before disabled: nothing more is known about a node that is away.
-    pub fn word(&self) -> (StatusWord, Timestamp) {
+    pub fn status(&self) -> (StatusWord, Timestamp) {
         match (&self.connection, &self.administration, &self.activity) {
             (Connection::Never { since }, _, _) => (StatusWord::New, *since),
             (Connection::Lost { since, .. }, _, _) => (StatusWord::Lost, *since),

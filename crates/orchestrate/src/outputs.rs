@@ -214,7 +214,7 @@ impl RunState {
             }
             StepState::Succeeded => "no state in its catalog registers it".to_owned(),
             StepState::Skipped { reason } => format!("it was skipped: {reason}"),
-            state => format!("it is {}", state.word()),
+            state => format!("it is {}", state.name()),
         };
         let runs = steps.iter().map(|step| self.run.node_run(*step)).collect();
         Some(SourceState { runs, why_not })

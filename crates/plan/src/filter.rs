@@ -21,7 +21,7 @@ impl Filter {
         self.instances.is_empty() && self.nodes.is_empty() && self.only.is_none()
     }
 
-    pub(crate) fn keeps(&self, application: &str, node: &NodeName) -> bool {
+    pub(crate) fn includes(&self, application: &str, node: &NodeName) -> bool {
         let instance = self.instances.is_empty() || self.names(application);
         let named = self.nodes.is_empty()
             || self

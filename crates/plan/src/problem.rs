@@ -6,7 +6,7 @@ use bunraku_model::Excerpt;
 
 /// Everything that is wrong with a site.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
-#[error("{}", shown(.0))]
+#[error("{}", join_problems(.0))]
 pub struct PlanError(pub Vec<SiteProblem>);
 
 /// One problem with a site.
@@ -72,7 +72,7 @@ impl fmt::Display for SiteProblem {
     }
 }
 
-fn shown(problems: &[SiteProblem]) -> String {
+fn join_problems(problems: &[SiteProblem]) -> String {
     const MOST: usize = 20;
     let texts: Vec<String> = problems
         .iter()

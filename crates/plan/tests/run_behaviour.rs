@@ -44,7 +44,7 @@ fn told(graph: &str, options: RunOptions, script: &str) -> String {
                 .as_ref()
                 .map_or_else(String::new, |message| format!("  {message}")),
         };
-        out.push_str(&format!("{}  {}{why}\n", step.node, status.state.word()));
+        out.push_str(&format!("{}  {}{why}\n", step.node, status.state.name()));
     }
     if let Some(outcome) = run.outcome() {
         out.push_str(&format!("{outcome:?}\n"));

@@ -274,7 +274,7 @@ impl World {
         self.later(duration, Message::WorkDone(step));
     }
 
-    fn carry_out(&mut self) {
+    fn run_to_end(&mut self) {
         self.append(Event::Begun { unfit: Vec::new() });
         while let Some(Reverse((at, _, message))) = self.queue.pop() {
             self.clock = at;
@@ -295,13 +295,13 @@ fn seed() -> u64 {
 
 /// Simulates losses and leader changes with nodes that behave well: all run once, and
 /// succeed.
-fn carry_out_and_check(count: usize, planted: Option<Planted>) {
+fn run_and_check(count: usize, planted: Option<Planted>) {
     let mut world = World::new(seed(), count, count * 3, RunOptions::default());
     world.planted = planted;
     for death in 0..20 {
         world.later(1_000 + death * 3_000, Message::LeaderDies);
     }
-    world.carry_out();
+    world.run_to_end();
     for status in world.run.statuses() {
         assert!(status.state.is_over(), "a node is forgotten: {status:?}");
     }
@@ -318,25 +318,25 @@ fn carry_out_and_check(count: usize, planted: Option<Planted>) {
 
 #[test]
 fn a_thousand_nodes_succeed_through_losses_and_leader_changes() {
-    carry_out_and_check(1_000, None);
+    run_and_check(1_000, None);
 }
 
 #[test]
 #[should_panic(expected = "a node runs twice")]
 fn the_checks_find_nodes_that_do_not_know_an_id_again() {
-    carry_out_and_check(300, Some(Planted::ForgetfulNodes));
+    run_and_check(300, Some(Planted::ForgetfulNodes));
 }
 
 #[test]
 #[should_panic(expected = "the log tells another story")]
 fn the_checks_find_a_leader_that_acts_before_it_stores() {
-    carry_out_and_check(300, Some(Planted::ActsBeforeItStores));
+    run_and_check(300, Some(Planted::ActsBeforeItStores));
 }
 
 #[test]
 #[should_panic(expected = "a node never ran")]
 fn the_checks_find_a_takeover_that_forgets_what_was_decided() {
-    carry_out_and_check(300, Some(Planted::TakesOverWithoutAsking));
+    run_and_check(300, Some(Planted::TakesOverWithoutAsking));
 }
 
 #[test]
@@ -364,11 +364,11 @@ fn nodes_that_fail_die_and_return_are_distinguished() {
     for death in 0..10 {
         world.later(2_000 + death * 9_000, Message::LeaderDies);
     }
-    world.carry_out();
+    world.run_to_end();
     assert_eq!(world.run.outcome(), Some(RunOutcome::Failed));
     let mut words: BTreeMap<&str, usize> = BTreeMap::new();
     for (at, status) in world.run.statuses().iter().enumerate() {
-        *words.entry(status.state.word()).or_default() += 1;
+        *words.entry(status.state.name()).or_default() += 1;
         let node = &world.nodes[at];
         match &status.state {
             StepState::Succeeded => assert!(!node.will_fail && !node.carried_out.is_empty()),

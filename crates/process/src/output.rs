@@ -49,7 +49,7 @@ pub enum OutputError {
 impl OutputLimits {
     /// Returns limits for a program that prints little: this time, 16 MiB of output, and 64 KiB of
     /// standard error.
-    pub fn within(time: Duration) -> Self {
+    pub fn with_timeout(time: Duration) -> Self {
         Self {
             time,
             stdout: CapturePart::AtMost(16 << 20),

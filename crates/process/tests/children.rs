@@ -34,7 +34,7 @@ fn wait_for(path: &Path) {
 const BACKGROUND: &str = "sleep 600 >/dev/null 2>&1 & echo $! >\"$0.new\"; mv \"$0.new\" \"$0\"";
 
 fn limits() -> OutputLimits {
-    OutputLimits::within(PATIENCE)
+    OutputLimits::with_timeout(PATIENCE)
 }
 
 #[tokio::test]

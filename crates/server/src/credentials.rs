@@ -26,7 +26,7 @@ pub(crate) async fn ensure(
     wanted: &RequiredIdentity<'_>,
 ) -> Result<Identity, ServiceError> {
     let key = blocking(credentials, Credentials::load_or_create_key).await?;
-    let fitting = fitting(credentials, &key, wanted);
+    let fitting = matching_identity(credentials, &key, wanted);
     let now = clock.now();
     if let Some(identity) = &fitting
         && !identity.certificate().needs_renewal(now, 0.0)
@@ -63,7 +63,7 @@ pub(crate) async fn ensure(
 }
 
 /// Returns the identity on disk if it matches the required contents.
-fn fitting(
+fn matching_identity(
     credentials: &Credentials,
     key: &PrivateKey,
     wanted: &RequiredIdentity<'_>,

@@ -67,7 +67,7 @@ impl Upkeep {
     }
 
     async fn sweep(&self, history: &mut History) -> Result<(), ServiceError> {
-        self.commands.sweep().await?;
+        self.commands.expire_overdue().await?;
         let Some(kept) = self.options.history else {
             return Ok(());
         };

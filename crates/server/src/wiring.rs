@@ -129,7 +129,7 @@ impl Wiring {
         parts: WiringParts,
     ) -> Result<Self, ServiceError> {
         if options.exclusive_store {
-            bunraku_control::leader::bury(&parts.store).await?;
+            bunraku_control::leader::remove_all(&parts.store).await?;
         }
         even_without_majority(move_former_keys(&parts.store)).await?;
         let blobs = parts.blobs.clone();

@@ -54,7 +54,7 @@ impl Agent {
             let postman = EventDelivery(self.clone());
             let died = tokio::select! {
                 biased;
-                died = self.death() => died,
+                died = self.wait_for_death() => died,
                 () = life.work(&postman) => unreachable!("it works for ever"),
                 () = self.hold_stream(&life) => unreachable!("for ever"),
                 () = self.rounds(&life, &mut left, &mut version, &mut settled, &over) => unreachable!("for ever"),
@@ -91,7 +91,7 @@ impl Agent {
         life
     }
 
-    async fn death(&self) -> AgentDeath {
+    async fn wait_for_death(&self) -> AgentDeath {
         let chance = &self.servers.chance;
         let by_chance = async {
             if !self.servers.faults() || !chance.happens(50) {
@@ -106,7 +106,7 @@ impl Agent {
         tokio::select! {
             biased;
             () = by_chance => if chance.happens(10) { AgentDeath::Machine } else { AgentDeath::Process },
-            () = self.strike.struck() => AgentDeath::Process,
+            () = self.strike.wait_for_strike() => AgentDeath::Process,
         }
     }
 

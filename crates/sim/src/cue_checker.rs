@@ -122,7 +122,7 @@ impl CueChecker {
     }
 
     /// Compares the reactor's firings with the runs that had a failed resource.
-    pub(crate) fn reacted(&self, failed_runs: usize, stopped: usize) {
+    pub(crate) fn check_reactions(&self, failed_runs: usize, stopped: usize) {
         let reactions = self.notes().reactions.len();
         assert_eq!(
             reactions + stopped,

@@ -207,7 +207,7 @@ impl Fleet {
             let stopped = events
                 .iter()
                 .filter(|event| matches!(event.what, TriggerNews::Stopped { .. }));
-            self.cues.reacted(failed_runs, stopped.count());
+            self.cues.check_reactions(failed_runs, stopped.count());
         }
     }
 

@@ -229,7 +229,7 @@ impl Fleet {
         match (self.plan.faults, self.servers.is_alive(number)) {
             (true, true) if chance.happens(50) => self.servers.kill(number),
             // A server that was struck comes back automatically.
-            (true, false) => self.servers.revive(number),
+            (true, false) => self.servers.restart(number),
             (_, true) if self.ordered_runs_left > 0 && chance.happens(40) => {
                 self.start_ordered_run().await;
             }

@@ -101,7 +101,7 @@ impl Servers {
     pub(crate) fn end_faults(&self) {
         self.faults.store(false, Ordering::Relaxed);
         let count = self.running().len();
-        (0..count).for_each(|number| self.revive(number));
+        (0..count).for_each(|number| self.restart(number));
     }
 
     pub(crate) fn faults(&self) -> bool {
@@ -118,7 +118,7 @@ impl Servers {
         drop(killed);
     }
 
-    pub(crate) fn revive(&self, number: usize) {
+    pub(crate) fn restart(&self, number: usize) {
         if !self.is_alive(number) {
             let server = self.new_server();
             self.running()[number] = Some(server);
@@ -128,10 +128,10 @@ impl Servers {
     /// Kills the only server where the strike says, and starts another one.
     pub(crate) async fn watch_over_the_first(self) {
         loop {
-            self.strike.struck().await;
+            self.strike.wait_for_strike().await;
             self.kill(0);
             tokio::time::sleep(Duration::from_secs(1)).await;
-            self.revive(0);
+            self.restart(0);
         }
     }
 

@@ -71,7 +71,7 @@ impl KillSwitch {
     }
 
     /// Resolves when it strikes.
-    pub(crate) async fn struck(&self) {
+    pub(crate) async fn wait_for_strike(&self) {
         self.struck.notified().await;
     }
 }

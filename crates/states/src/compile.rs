@@ -164,7 +164,7 @@ fn described(chunks: &[low::Chunk], resolved: &ResolvedStates) -> Vec<LowState> 
             .iter())
         .map(|(kind, targets)| {
             (
-                kind.word().to_owned(),
+                kind.name().to_owned(),
                 targets
                     .iter()
                     .map(|target| position[*target as usize])

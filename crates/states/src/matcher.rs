@@ -128,7 +128,7 @@ pub(crate) fn matches_compound(expression: &str, subject: Subject<'_>) -> Result
         at: 0,
         subject,
     };
-    let answer = words.either(0)?;
+    let answer = words.disjunction(0)?;
     match words.peek() {
         None => Ok(answer),
         Some(word) => Err(words.refuse(format!("unexpected `{word}`"))),
@@ -151,7 +151,7 @@ impl<'a> MatchParser<'a> {
         self.words.get(self.at).copied()
     }
 
-    fn either(&mut self, depth: usize) -> Result<bool, MatchError> {
+    fn disjunction(&mut self, depth: usize) -> Result<bool, MatchError> {
         let mut answer = self.both(depth)?;
         while self.peek() == Some("or") {
             self.at += 1;
@@ -178,7 +178,7 @@ impl<'a> MatchParser<'a> {
         match word {
             "not" => Ok(!self.one(depth + 1)?),
             "(" => {
-                let answer = self.either(depth + 1)?;
+                let answer = self.disjunction(depth + 1)?;
                 if self.peek() != Some(")") {
                     return Err(self.refuse("a `)` is missing"));
                 }

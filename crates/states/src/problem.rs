@@ -6,7 +6,7 @@ use crate::place::Location;
 
 /// The reason why a tree has no catalog. Nothing has run.
 #[derive(Debug, thiserror::Error)]
-#[error("{}", shown(.0))]
+#[error("{}", join_problems(.0))]
 pub struct CompileError(pub Vec<Problem>);
 
 /// One problem, or a note.
@@ -93,7 +93,7 @@ fn place(
     Ok(())
 }
 
-fn shown(problems: &[Problem]) -> String {
+fn join_problems(problems: &[Problem]) -> String {
     let mut text = problems
         .iter()
         .take(20)

@@ -106,14 +106,16 @@ pub async fn read_together<const N: usize>(
         .iter()
         .fold(question, |question, key| question.read_on_failure(*key));
     match store.commit(question).await {
-        Ok(TransactionOutcome::Refused(found)) => found.try_into().map_err(|_| miscounted()),
-        Ok(TransactionOutcome::Committed(_)) => Err(miscounted()),
+        Ok(TransactionOutcome::Refused(found)) => {
+            found.try_into().map_err(|_| wrong_result_count())
+        }
+        Ok(TransactionOutcome::Committed(_)) => Err(wrong_result_count()),
         // It would have written nothing.
         Err(StoreError::OutcomeUnknown(source)) => Err(StoreError::Unavailable(source)),
         Err(error) => Err(error),
     }
 }
 
-fn miscounted() -> StoreError {
+fn wrong_result_count() -> StoreError {
     StoreError::Invalid("the store did not answer for every key that was read".to_owned())
 }

@@ -101,7 +101,7 @@ impl Follow {
                         return Ok(followed);
                     }
                 }
-                Err(error) => self.mend(error)?,
+                Err(error) => self.handle_error(error)?,
             }
         }
     }
@@ -124,7 +124,7 @@ impl Follow {
         }
     }
 
-    fn mend(&mut self, error: StoreError) -> Result<(), StoreError> {
+    fn handle_error(&mut self, error: StoreError) -> Result<(), StoreError> {
         self.stream = None;
         match error {
             StoreError::Compacted { .. } => self.must_read = true,

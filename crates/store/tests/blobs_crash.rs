@@ -21,7 +21,7 @@ const ROUNDS: u64 = 25;
 #[derive(Default)]
 struct Acknowledged {
     refers: BTreeSet<(ContentId, String)>,
-    let_go: usize,
+    released: usize,
 }
 
 impl Acknowledged {
@@ -35,7 +35,7 @@ impl Acknowledged {
             "refers" => assert!(self.refers.insert(reference), "{line}"),
             _ => {
                 assert!(self.refers.remove(&reference), "{line}");
-                self.let_go += 1;
+                self.released += 1;
             }
         }
     }
@@ -138,7 +138,7 @@ async fn crash_often(in_directory: bool) {
         }
         directory = check(directory, in_directory, &acknowledged).await;
     }
-    assert!(acknowledged.let_go > 0, "the writers did something");
+    assert!(acknowledged.released > 0, "the writers did something");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -65,7 +65,7 @@ impl Worker {
                 Err(other) => panic!("seed {}: {other}", self.seed),
             },
             3 => self.give_up_writing(number).await,
-            _ => self.let_go().await,
+            _ => self.unreference().await,
         }
         self.check_one().await;
     }
@@ -78,7 +78,7 @@ impl Worker {
         let _ = tokio::time::timeout(patience, self.blobs.put(&mut &bytes[..], None)).await;
     }
 
-    async fn let_go(&mut self) {
+    async fn unreference(&mut self) {
         let nth = place(&mut self.random, self.held.len());
         if let Some(key) = self.held.keys().nth(nth).cloned() {
             self.held.remove(&key);

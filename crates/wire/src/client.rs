@@ -370,7 +370,7 @@ impl Client {
                     slot.current = Some(connection);
                     return Ok(channel);
                 }
-                Err(failure) => failures.push(noted(failure)),
+                Err(failure) => failures.push(log_failure(failure)),
             }
         }
         Err(failures)
@@ -393,7 +393,7 @@ impl Client {
                     }
                     return Ok(channel);
                 }
-                Err(failure) => failures.push(noted(failure)),
+                Err(failure) => failures.push(log_failure(failure)),
             }
         }
         Err(failures)
@@ -430,7 +430,7 @@ impl Client {
                 let mut slot = shared.slot.lock().await;
                 // A request that started in between keeps it open.
                 let idle = |current: &mut Connection| {
-                    current.generation == generation && current.uses.none()
+                    current.generation == generation && current.uses.is_empty()
                 };
                 if slot.current.take_if(idle).is_some() {
                     return;
@@ -457,7 +457,7 @@ fn in_order(count: usize, first: usize) -> impl Iterator<Item = usize> {
     (0..count).map(move |step| (first + step) % count)
 }
 
-fn noted(failure: ServerFailure) -> ServerFailure {
+fn log_failure(failure: ServerFailure) -> ServerFailure {
     tracing::debug!(server = %failure.server, error = %failure.cause, "server not reachable");
     failure
 }

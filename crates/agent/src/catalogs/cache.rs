@@ -64,7 +64,7 @@ impl CatalogCache {
     }
 
     /// Returns a path to write content to before it is verified.
-    pub(crate) fn beside(&self, id: ContentId) -> PathBuf {
+    pub(crate) fn partial_path(&self, id: ContentId) -> PathBuf {
         self.contents.join(format!("{id}.part"))
     }
 

@@ -88,7 +88,7 @@ impl CatalogCache {
             return Err(CatalogError::TooLarge { what, limit });
         }
         let mut download = client.fetch_pieces(ShowContent.at(&id)).await?;
-        let beside = self.beside(id);
+        let beside = self.partial_path(id);
         let failed = || file_error(&beside);
         let mut out = std::fs::File::create(&beside).map_err(failed())?;
         let mut hasher = Sha256::new();

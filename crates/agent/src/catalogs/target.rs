@@ -140,7 +140,7 @@ impl Targets {
     /// Stores a received target. A server without a majority of the datastores may lag behind, so
     /// its answer does not move a node back to an earlier release.
     fn store_reply(&self, target: Target, etag: Option<String>, old: bool) -> bool {
-        let known = self.known().filter(|_| old);
+        let known = self.current().filter(|_| old);
         let goes_back = known.is_some_and(|known| {
             known.environment == target.environment && known.release > target.release
         });
@@ -174,13 +174,13 @@ impl Targets {
     }
 
     /// Returns the target if the node has not acted on it yet.
-    pub(crate) fn unheeded(&self) -> Option<Target> {
+    pub(crate) fn pending(&self) -> Option<Target> {
         let stored = self.stored();
         stored.target.clone().filter(|_| stored.unheeded)
     }
 
     /// Returns the target if the node has not acted on it yet, and marks it as acted on.
-    pub(crate) fn heed(&self) -> Option<Target> {
+    pub(crate) fn take_pending(&self) -> Option<Target> {
         let mut stored = self.stored();
         if !std::mem::replace(&mut stored.unheeded, false) {
             return None;
@@ -190,7 +190,7 @@ impl Targets {
     }
 
     /// Returns the known target, without asking a server.
-    pub(crate) fn known(&self) -> Option<Target> {
+    pub(crate) fn current(&self) -> Option<Target> {
         self.stored().target.clone()
     }
 
@@ -236,13 +236,13 @@ mod tests {
         let targets = Targets::open(directory.path(), &name).expect("it opens");
         assert!(targets.store_reply(target(2), None, false));
         assert!(!targets.store_reply(target(1), None, true), "it may be old");
-        assert_eq!(targets.known(), Some(target(2)));
+        assert_eq!(targets.current(), Some(target(2)));
         assert!(targets.store_reply(target(3), None, true), "newer is newer");
         assert!(
             targets.store_reply(target(1), None, false),
             "somebody wants it so"
         );
-        assert_eq!(targets.known(), Some(target(1)));
+        assert_eq!(targets.current(), Some(target(1)));
     }
 
     /// Creates a client whose only server refuses connections.

@@ -46,7 +46,7 @@ pub(super) fn collect(
     warnings: &mut Vec<FactWarning>,
 ) -> Result<Facts, GroupError> {
     let mut mountpoints = Facts::new();
-    for mount in shown(machine)? {
+    for mount in list(machine)? {
         let sizes = sizes(machine.path(&mount.path), is_remote(&mount.kind));
         if let Err(problem) = sizes {
             warnings.push(FactWarning::in_group(
@@ -61,7 +61,7 @@ pub(super) fn collect(
 }
 
 /// Returns the mounts that Facter shows: without /proc, /sys and automounters.
-pub(super) fn shown(machine: &Machine) -> Result<Vec<Mount>, GroupError> {
+pub(super) fn list(machine: &Machine) -> Result<Vec<Mount>, GroupError> {
     let cmdline = machine.optional("/proc/cmdline").unwrap_or_default();
     let root = root_device(&cmdline);
     let mut mounts = parse(&machine.text("/proc/self/mounts")?);

@@ -66,7 +66,7 @@ fn partition(machine: &Machine, path: &str, name: &str) -> Value {
 
 /// Adds the mount points. If a device is mounted more than once, the first mount counts.
 fn add_mounts(machine: &Machine, partitions: &mut Facts) {
-    for mount in mounts::shown(machine).unwrap_or_default().into_iter().rev() {
+    for mount in mounts::list(machine).unwrap_or_default().into_iter().rev() {
         if let Some(partition) = partitions.get_mut(&mount.device) {
             partition["mount"] = json!(mount.path);
         }

@@ -84,7 +84,7 @@ impl PreparedRun for PreparedCommand {
                 };
             }
         };
-        let status = process::attend(&mut child, &recorder, &stop).await;
+        let status = process::supervise(&mut child, &recorder, &stop).await;
         self.end(status)
     }
 }

@@ -138,13 +138,13 @@ fn status(status: Status) -> EventStatus {
 fn property_change(change: &Change) -> PropertyChange {
     PropertyChange {
         property: change.property.clone(),
-        from: shown(&change.from),
-        to: shown(&change.to),
+        from: display_text(&change.from),
+        to: display_text(&change.to),
         diff: (change.diff.as_deref()).map(|text| shortened(text, LONGEST)),
     }
 }
 
-fn shown(value: &DisplayValue) -> Option<String> {
+fn display_text(value: &DisplayValue) -> Option<String> {
     match value {
         DisplayValue::Absent => None,
         DisplayValue::Secret => Some("[secret]".to_owned()),

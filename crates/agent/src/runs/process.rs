@@ -32,7 +32,7 @@ pub(super) fn program(program: impl Into<OsString>, order: &RunOrder) -> Program
 
 /// Logs the program's output until it ends. Ends it with all its descendants when the run is
 /// stopped.
-pub(super) async fn attend(
+pub(super) async fn supervise(
     child: &mut Child,
     recorder: &Recorder,
     stop: &CancellationToken,

@@ -77,8 +77,8 @@ fn one_change(change: &Change, diffs: bool, text: &mut String) {
         text,
         "      {}: {} → {}",
         change.property,
-        shown(&change.from),
-        shown(&change.to)
+        display_text(&change.from),
+        display_text(&change.to)
     );
     let Some(diff) = change.diff.as_ref().filter(|_| diffs) else {
         return;
@@ -105,7 +105,7 @@ fn one_change(change: &Change, diffs: bool, text: &mut String) {
 }
 
 /// A value as one line of bounded length, without characters that could move a terminal's cursor.
-fn shown(value: &DisplayValue) -> String {
+fn display_text(value: &DisplayValue) -> String {
     let text = match value {
         DisplayValue::Absent => return "absent".to_owned(),
         DisplayValue::Secret => return "[secret]".to_owned(),

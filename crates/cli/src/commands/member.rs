@@ -69,7 +69,7 @@ pub(super) async fn start(
     section: &ClusterSection,
     data_dir: &Path,
 ) -> Result<Option<Member>, Failure> {
-    if Directory::of(data_dir).me()?.is_none() {
+    if Directory::of(data_dir).local_member()?.is_none() {
         return Ok(None);
     }
     let member = Member::start(options(section, data_dir)).await?;

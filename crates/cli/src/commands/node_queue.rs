@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use crate::connection::failed;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::node_view::{causes, what};
+use crate::node_view::{causes, describe_entry};
 use crate::output::{self, Table, ago};
 
 pub(crate) async fn show(client: &Client, node: &NodeName, json: bool) -> Result<Exit, Failure> {
@@ -57,7 +57,7 @@ fn table(queue: &NodeQueue, now: Timestamp) -> Table {
             entry.run.to_string(),
             state.to_owned(),
             ago(since, now),
-            what(entry),
+            describe_entry(entry),
             causes(&entry.causes, entry.more_causes),
         ]);
     }

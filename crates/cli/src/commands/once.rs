@@ -80,7 +80,7 @@ pub(crate) fn stat(arguments: &StatArguments, context: &Context) -> Result<ExitC
     if context.global.json {
         output::json(&standing)?;
     } else {
-        output::write(&format!("{}\n", sentence(&arguments.app, &standing)))?;
+        output::write(&format!("{}\n", describe_status(&arguments.app, &standing)))?;
     }
     let failed = matches!(
         standing,
@@ -125,7 +125,7 @@ fn code(standing: &OnceStatus) -> u8 {
     }
 }
 
-fn sentence(app: &AppName, standing: &OnceStatus) -> String {
+fn describe_status(app: &AppName, standing: &OnceStatus) -> String {
     match standing {
         OnceStatus::Ready => format!("{app} is ready"),
         OnceStatus::Done { attempt } => match &attempt.outcome {

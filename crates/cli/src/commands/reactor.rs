@@ -14,7 +14,7 @@ use bunraku_wire::endpoints::{
 use clap::Subcommand;
 use serde_json::Value;
 
-use super::trigger::{holding_words, sentence};
+use super::trigger::{describe_event, holding_words};
 use crate::connection::failed;
 use crate::context::Context;
 use crate::exit::Exit;
@@ -95,7 +95,7 @@ async fn list(client: &Client, json: bool) -> Result<Exit, Failure> {
         table.row(vec![
             status.reactor.name.clone(),
             status.environment.to_string(),
-            when(&status.reactor),
+            describe_condition(&status.reactor),
             status.reactor.trigger.to_string(),
             status.held.to_string(),
             place,
@@ -153,7 +153,7 @@ async fn show(
             "{:.0}  {}  {}\n",
             event.at,
             event.trigger,
-            sentence(&event.what)
+            describe_event(&event.what)
         ))?;
     }
     Ok(Exit::Done)
@@ -172,7 +172,7 @@ fn page(status: &ReactorStatus) -> String {
         status.environment,
         reactor.file,
         reactor.line,
-        when(reactor),
+        describe_condition(reactor),
         reactor.trigger,
         whom.join(", "),
     );
@@ -183,7 +183,7 @@ fn page(status: &ReactorStatus) -> String {
     text
 }
 
-fn when(reactor: &Reactor) -> String {
+fn describe_condition(reactor: &Reactor) -> String {
     let mut words = vec![reactor.event.as_str().to_owned()];
     for (field, values) in &reactor.matches {
         let values: Vec<String> = values

@@ -101,7 +101,7 @@ async fn list(client: &Client, json: bool) -> Result<Exit, Failure> {
         let last = summary.last.map(|last| format!("{} ago", ago(last, now)));
         table.row(vec![
             summary.name.to_string(),
-            limits::words(&summary.limits),
+            limits::describe(&summary.limits),
             summary.held.to_string(),
             last.unwrap_or_else(|| "never".to_owned()),
         ]);
@@ -121,7 +121,7 @@ async fn show(client: &Client, name: &TriggerName, json: bool) -> Result<Exit, F
     }
     let mut text = format!(
         "trigger  {name}\nlimits   {}\n",
-        limits::words(&summary.limits)
+        limits::describe(&summary.limits)
     );
     text.push_str(&format!("held     {}\n", summary.held));
     if let Some(until) = summary.until {
@@ -153,14 +153,14 @@ async fn history(
             "{:.0}  {}  {}\n",
             event.at,
             event.trigger,
-            sentence(&event.what)
+            describe_event(&event.what)
         ));
     }
     output::write(&text)?;
     Ok(Exit::Done)
 }
 
-pub(super) fn sentence(news: &TriggerNews) -> String {
+pub(super) fn describe_event(news: &TriggerNews) -> String {
     match news {
         TriggerNews::Fired {
             by,

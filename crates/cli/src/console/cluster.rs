@@ -5,7 +5,7 @@ use bunraku_wire::api::cluster::{ClusterStatus, MemberRecord, MemberState};
 use jiff::Timestamp;
 
 use super::page::{PageError, Source, local, plain, tone_of};
-use crate::cluster_view::{DataRole, hints, last_observation, role, summary, word};
+use crate::cluster_view::{DataRole, hints, last_observation, role, state_name, summary};
 use crate::output::ago;
 
 pub(super) async fn page(source: &Source) -> Result<ClusterPage, PageError> {
@@ -53,7 +53,9 @@ fn line(status: &ClusterStatus, member: &MemberRecord, now: Timestamp) -> Server
     let datastore = role(status, member);
     ServerLine {
         name: member.name.to_string(),
-        state: seen.map_or("unknown", |seen| word(seen.state)).to_owned(),
+        state: seen
+            .map_or("unknown", |seen| state_name(seen.state))
+            .to_owned(),
         tone: seen.map_or(Tone::Quiet, |seen| match seen.state {
             MemberState::Alive => Tone::Good,
             MemberState::Suspect => Tone::Warn,

@@ -3,8 +3,8 @@
 //! Invariants: every request to a server is a GET. Only someone with the printed key gets a page,
 //! and no other site that a browser has open does.
 
+mod access;
 mod cluster;
-mod door;
 mod nodes;
 mod overview;
 mod page;
@@ -25,7 +25,7 @@ use bunraku_wire::Client;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::signals::termination_signal;
-use door::ConsoleAuth;
+use access::ConsoleAuth;
 use page::{PageError, Source, rendered};
 
 /// Serves pages until the process is asked to end.
@@ -65,9 +65,9 @@ fn pages(source: Source, door: Arc<ConsoleAuth>) -> Router {
         .route("/cluster", get(cluster))
         .route("/console.css", get(style))
         .route("/console.js", get(script))
-        .fallback(nothing)
+        .fallback(not_found)
         .with_state(source)
-        .layer(middleware::from_fn_with_state(door, door::guard))
+        .layer(middleware::from_fn_with_state(door, access::guard))
 }
 
 async fn overview(State(source): State<Source>) -> Result<Response, PageError> {
@@ -118,6 +118,6 @@ async fn script() -> Response {
     (kind, bunraku_console::SCRIPT).into_response()
 }
 
-async fn nothing() -> PageError {
+async fn not_found() -> PageError {
     PageError::not_found("page not found")
 }

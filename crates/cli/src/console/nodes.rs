@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::page::{PageError, Source};
-use crate::node_view::{causes, note, what};
+use crate::node_view::{causes, describe_entry, note};
 use crate::output::ago;
 use crate::report_view::{counts, state};
 
@@ -41,7 +41,7 @@ pub(super) struct NodeFilter {
 }
 
 impl NodeFilter {
-    fn fits(&self, node: &NodeSummary) -> bool {
+    fn matches(&self, node: &NodeSummary) -> bool {
         let word = self.status.is_empty() || self.status == node.word.as_str();
         word && node.name.as_str().contains(self.name.trim())
     }
@@ -51,7 +51,7 @@ pub(super) async fn all(source: &Source, wanted: &NodeFilter) -> Result<NodesPag
     let (servers, nodes) = tokio::try_join!(source.servers(), source.call(ListNodes))?;
     let nodes: Vec<NodeSummary> = nodes;
     let counts = by_status(&nodes);
-    let mut found: Vec<NodeSummary> = nodes.into_iter().filter(|it| wanted.fits(it)).collect();
+    let mut found: Vec<NodeSummary> = nodes.into_iter().filter(|it| wanted.matches(it)).collect();
     found.sort_by(|one, other| {
         let unusual = place(one.word).cmp(&place(other.word));
         unusual.then_with(|| one.name.cmp(&other.name))
@@ -173,7 +173,11 @@ fn queue_lines(queue: &NodeQueue, now: Timestamp) -> Vec<String> {
             None => ("waits", entry.queued),
         };
         let why = causes(&entry.causes, entry.more_causes);
-        format!("{word} for {}: {} ({why})", ago(since, now), what(entry))
+        format!(
+            "{word} for {}: {} ({why})",
+            ago(since, now),
+            describe_entry(entry)
+        )
     });
     lines.collect()
 }

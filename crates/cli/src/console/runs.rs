@@ -128,7 +128,7 @@ fn step_line(run: &Run, step: StepIndex) -> StepLine {
         mark: mark(state).to_owned(),
         node: planned.node.to_string(),
         group: planned.group,
-        state: state.word().to_owned(),
+        state: state.name().to_owned(),
         tone: match place(state) {
             0 => Tone::Bad,
             1 => Tone::Busy,

@@ -164,7 +164,7 @@ impl Watcher {
         };
         let mut changes = match store.watch(&self.prefix(), start).await {
             Ok(changes) => changes,
-            Err(error) => return self.mend(store, error).await,
+            Err(error) => return self.catch_up(store, error).await,
         };
         tracing::info!(host = %self.host, "watching");
         loop {
@@ -174,7 +174,7 @@ impl Watcher {
                 changes = Follower::next(&mut self.v2) => self.note_v2(changes)?,
                 batch = changes.next() => match batch {
                     None => return Ok(Ok(())),
-                    Some(Err(error)) => return self.mend(store, error).await,
+                    Some(Err(error)) => return self.catch_up(store, error).await,
                     Some(Ok(batch)) => {
                         let put = batch.changes.iter().filter_map(|change| match change {
                             Change::Put(entry) => Some(entry),
@@ -211,7 +211,7 @@ impl Watcher {
 
     /// Catches up after an absence longer than etcd's history: every remaining key that was not
     /// seen is a cue.
-    async fn mend(
+    async fn catch_up(
         &mut self,
         store: &EtcdStore,
         error: StoreError,

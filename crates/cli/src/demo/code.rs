@@ -80,7 +80,7 @@ impl DemoFleet {
         .await?;
         commit(&repository, "version 1 of the shop").await?;
         let place = repository.display().to_string();
-        self.quietly(&["environment", "add", "production", &place])
+        self.run_quietly(&["environment", "add", "production", &place])
             .await?;
         stage.note("environment production created from a git repository, with policy manual");
         self.show(stage, &["environment", "deploy", "production", "--wait"])
@@ -239,12 +239,12 @@ impl DemoFleet {
         });
         let typed = words.collect::<Vec<_>>().join(" ");
         stage.text(&format!("$ bunraku {typed}"));
-        let told = self.quietly(command).await?;
+        let told = self.run_quietly(command).await?;
         stage.text(&told);
         Ok(told)
     }
 
-    async fn quietly(&self, command: &[&str]) -> Result<String, Failure> {
+    async fn run_quietly(&self, command: &[&str]) -> Result<String, Failure> {
         let (server, credentials) = self.operator()?;
         let program = Program::new(std::env::current_exe()?)
             .args(command.iter().copied())

@@ -73,7 +73,7 @@ impl Process {
 
 /// Runs a command to its end and returns its output.
 pub(super) async fn ran(program: Program, what: &str) -> Result<String, Failure> {
-    let output = program.output(OutputLimits::within(LONGEST)).await;
+    let output = program.output(OutputLimits::with_timeout(LONGEST)).await;
     let output = output.map_err(|error| Failure::new(format!("`{what}` {error}")))?;
     if output.status.success() {
         Ok(output.stdout_text())

@@ -80,7 +80,7 @@ fn changed(run: &Run, step: StepIndex) -> String {
                 .message
                 .as_ref()
                 .map_or_else(String::new, |message| format!(": {message}"));
-            format!("{name} {}{why} ({progress})", state.word())
+            format!("{name} {}{why} ({progress})", state.name())
         }
     }
 }

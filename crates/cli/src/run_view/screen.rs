@@ -48,7 +48,7 @@ pub(crate) fn screen(run: &Run, progress: &Progress, now: Timestamp, size: Scree
         running_nodes(run, progress, now, room.saturating_sub(2))
     };
     lines.push(counts(run));
-    lines.extend(awaited(run));
+    lines.extend(wait_reason(run));
     let cut = |line: &String| cut(line, size.columns);
     lines.iter().map(cut).collect::<Vec<_>>().join("\n")
 }
@@ -118,7 +118,7 @@ fn row(run: &Run, progress: &Progress, now: Timestamp, step: StepIndex, widest: 
         StepState::Waiting => waits(run, step),
         StepState::Starting | StepState::Running => {
             let at = progress.get(&run.node_run(step));
-            working(status, at, now)
+            running_line(status, at, now)
         }
         StepState::Succeeded if status.before => "succeeded earlier".to_owned(),
         StepState::Succeeded => format!(
@@ -128,18 +128,18 @@ fn row(run: &Run, progress: &Progress, now: Timestamp, step: StepIndex, widest: 
         ),
         StepState::Skipped { reason } => format!("skipped: {reason}"),
         state => match &status.message {
-            Some(message) => format!("{}: {message}", state.word()),
-            None => state.word().to_owned(),
+            Some(message) => format!("{}: {message}", state.name()),
+            None => state.name().to_owned(),
         },
     };
     format!("  {mark} {name:widest$}  {told}")
 }
 
 /// Formats `running 12 s  File[/etc/motd]  3 of 40`.
-fn working(status: &StepStatus, at: Option<&NodeProgress>, now: Timestamp) -> String {
+fn running_line(status: &StepStatus, at: Option<&NodeProgress>, now: Timestamp) -> String {
     let since = status.asked.unwrap_or(now);
     let seconds = now.duration_since(since).as_secs().max(0);
-    let mut told = format!("{:<8} {:>5}", status.state.word(), elapsed(seconds));
+    let mut told = format!("{:<8} {:>5}", status.state.name(), elapsed(seconds));
     if let Some(at) = at {
         if at.all > 0 {
             told.push_str(&format!("  {} of {}", at.done, at.all));
@@ -205,7 +205,7 @@ fn counts(run: &Run) -> String {
 }
 
 /// Names the nodes that most of the pending ones wait for.
-fn awaited(run: &Run) -> Option<String> {
+fn wait_reason(run: &Run) -> Option<String> {
     let mut waited: BTreeMap<&str, usize> = BTreeMap::new();
     let mut next = 0;
     for (step, status) in run.plan().steps.iter().zip(run.statuses()) {

@@ -56,8 +56,8 @@ pub(crate) fn summary(record: &RunRecord, run: &Run) -> String {
     );
     let mut rest: Vec<(&'static str, usize)> = Vec::new();
     for (wanted, word) in [
-        (good as fn(&StepState) -> bool, "succeeded"),
-        (bad, ""),
+        (is_success as fn(&StepState) -> bool, "succeeded"),
+        (is_failure, ""),
         (skipped, "skipped"),
         (cancelled, "cancelled"),
         (active, ""),
@@ -83,12 +83,12 @@ pub(crate) fn summary(record: &RunRecord, run: &Run) -> String {
     out
 }
 
-fn good(state: &StepState) -> bool {
+fn is_success(state: &StepState) -> bool {
     *state == StepState::Succeeded
 }
 
-fn bad(state: &StepState) -> bool {
-    state.is_over() && !good(state) && !skipped(state) && !cancelled(state)
+fn is_failure(state: &StepState) -> bool {
+    state.is_over() && !is_success(state) && !skipped(state) && !cancelled(state)
 }
 
 fn skipped(state: &StepState) -> bool {
@@ -110,7 +110,7 @@ fn waiting(state: &StepState) -> bool {
 fn one(run: &Run, step: StepIndex) -> String {
     let status = &run.statuses()[step.at()];
     let name = super::lines::name(run, step);
-    let (mark, word) = (mark(&status.state), status.state.word());
+    let (mark, word) = (mark(&status.state), status.state.name());
     format!("  {mark} {name}  {word}{}\n", step_detail(run, step))
 }
 

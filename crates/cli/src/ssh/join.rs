@@ -55,7 +55,7 @@ async fn keygen(arguments: &[&str]) -> Result<(), JoinError> {
     let program = "ssh-keygen";
     let output = Program::new(program)
         .args(arguments)
-        .output(OutputLimits::within(PATIENCE))
+        .output(OutputLimits::with_timeout(PATIENCE))
         .await
         .map_err(|error| JoinError::Program {
             program,
@@ -164,7 +164,7 @@ impl JoinOverSsh {
         let output = self
             .command(host, &login.key, script)
             .input(input)
-            .output(OutputLimits::within(PATIENCE))
+            .output(OutputLimits::with_timeout(PATIENCE))
             .await
             .map_err(|error| match error {
                 OutputError::TimeOut(_) => JoinError::TimedOut(host.to_owned()),

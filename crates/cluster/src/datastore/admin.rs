@@ -125,13 +125,13 @@ impl Admin {
 
     /// Returns the member list from the leading datastore, or one that has a leader.
     pub async fn list(&self, endpoints: &[String]) -> Result<Vec<ListedMember>, AdminError> {
-        let client = self.led(endpoints).await?;
+        let client = self.leader_endpoint(endpoints).await?;
         self.list_at(&client).await
     }
 
     /// Returns the endpoint of the leading datastore, or of one that has a leader.
     /// A datastore that does not answer does not delay finding the leader.
-    async fn led(&self, endpoints: &[String]) -> Result<String, AdminError> {
+    async fn leader_endpoint(&self, endpoints: &[String]) -> Result<String, AdminError> {
         let mut asked: FuturesUnordered<_> = endpoints
             .iter()
             .map(|endpoint| async move { (endpoint, self.status(endpoint).await) })
@@ -152,7 +152,7 @@ impl Admin {
         endpoints: &[String],
         peer_url: &str,
     ) -> Result<(), AdminError> {
-        let mut client = self.client(&self.led(endpoints).await?).await?;
+        let mut client = self.client(&self.leader_endpoint(endpoints).await?).await?;
         let options = MemberAddOptions::new().with_is_learner();
         in_time(client.member_add([peer_url], Some(options)))
             .await
@@ -160,12 +160,12 @@ impl Admin {
     }
 
     pub async fn remove(&self, endpoints: &[String], id: u64) -> Result<(), AdminError> {
-        let mut client = self.client(&self.led(endpoints).await?).await?;
+        let mut client = self.client(&self.leader_endpoint(endpoints).await?).await?;
         in_time(client.member_remove(id)).await.map(drop)
     }
 
     pub async fn promote(&self, endpoints: &[String], id: u64) -> Result<(), AdminError> {
-        let mut client = self.client(&self.led(endpoints).await?).await?;
+        let mut client = self.client(&self.leader_endpoint(endpoints).await?).await?;
         in_time(client.member_promote(id)).await.map(drop)
     }
 }

@@ -73,7 +73,10 @@ fn stamp(path: &Path) -> Option<Stamp> {
 /// Returns the version that the program prints, or `None` if it cannot be run.
 async fn version(path: &Path) -> Option<String> {
     let program = Executable::new(path).arg("--version").env_clear();
-    let output = program.output(OutputLimits::within(PATIENCE)).await.ok()?;
+    let output = program
+        .output(OutputLimits::with_timeout(PATIENCE))
+        .await
+        .ok()?;
     let text = output.stdout_text();
     let line = text
         .lines()

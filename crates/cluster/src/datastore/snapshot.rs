@@ -59,7 +59,7 @@ async fn etcdctl(program: &Program, arguments: &[String]) -> Result<(), Snapshot
         .env_clear()
         .env("ETCDCTL_API", "3")
         .args(arguments)
-        .output(OutputLimits::within(PATIENCE))
+        .output(OutputLimits::with_timeout(PATIENCE))
         .await
         .map_err(|error| SnapshotError::Program {
             program: program.etcdctl.clone(),

@@ -171,7 +171,7 @@ fn proceed(
         return another_place(plan, change, seen);
     };
     let Some(datastore) = seen.datastore_of(server) else {
-        return come(plan, change, server, seen, limits, now);
+        return add_server(plan, change, server, seen, limits, now);
     };
     let failing = datastore
         .failing_since
@@ -223,7 +223,7 @@ fn remove_first(
 /// Adds a server to the list. While a voter is away, etcd accepts no new member. If
 /// that voter stays away, it has to be replaced before this change can end. The
 /// cause of this change is still visible afterwards.
-fn come(
+fn add_server(
     plan: &DatastorePlan,
     change: &DatastoreChange,
     server: &Server,

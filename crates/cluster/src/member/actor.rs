@@ -58,13 +58,13 @@ pub(super) async fn run(shared: Arc<Shared>, store: EtcdStore) {
             Ok(None) => wait_for_vacancy(&shared, &store).await,
             Err(error) => {
                 tracing::debug!(error = %error, "cannot hold an election now");
-                tokio::time::sleep(shared.options.look_every).await;
+                tokio::time::sleep(shared.options.check_interval).await;
             }
         }
     }
 }
 
-fn mine(shared: &Shared) -> Compare {
+fn elected_condition(shared: &Shared) -> Compare {
     Compare::Value(
         keys::LEADER.to_owned(),
         shared.name().to_string().into_bytes().into(),
@@ -157,7 +157,7 @@ async fn manage_datastores(shared: &Shared, store: &EtcdStore, term: &Term) -> T
         let wait = if busy {
             SOON
         } else {
-            shared.options.look_every.min(term.ttl / 4)
+            shared.options.check_interval.min(term.ttl / 4)
         };
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
@@ -204,7 +204,7 @@ async fn turn(
 
 /// Commits the transaction. Returns false if the store has changed since it was read.
 async fn commit(shared: &Shared, store: &EtcdStore, what: Transaction) -> Result<bool, TurnError> {
-    match store.commit(what.when(mine(shared))).await? {
+    match store.commit(what.when(elected_condition(shared))).await? {
         TransactionOutcome::Committed(_) => Ok(true),
         TransactionOutcome::Refused(_) => match store.get(keys::LEADER).await? {
             Some(entry) if entry.value == shared.name().as_str().as_bytes() => Ok(false),

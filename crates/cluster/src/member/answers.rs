@@ -76,7 +76,7 @@ async fn report(shared: &Shared) -> DatastoreReport {
     let mut progress = None;
     let mut voters = Vec::new();
     if ordered {
-        let (itself, copy) = tokio::join!(view::own(shared), view::progress(shared));
+        let (itself, copy) = tokio::join!(view::own_progress(shared), view::progress(shared));
         if itself.is_none() && copy.is_some() {
             return DatastoreReport {
                 name: shared.name().clone(),

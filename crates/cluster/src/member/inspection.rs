@@ -31,7 +31,7 @@ pub(super) struct Inspection {
 
 /// The time limit for a datastore to report its status. A look must not take as
 /// long as the time for which this server is elected.
-fn patience(shared: &Shared) -> Duration {
+fn query_timeout(shared: &Shared) -> Duration {
     (shared.options.leader_ttl / 2).min(LONGEST_PATIENCE)
 }
 
@@ -43,7 +43,7 @@ pub(super) async fn inspect(
 ) -> Result<Inspection, AdminError> {
     let admin = shared.admin();
     let ask = async |url: String| {
-        let standing = tokio::time::timeout(patience(shared), admin.status(&url)).await;
+        let standing = tokio::time::timeout(query_timeout(shared), admin.status(&url)).await;
         (url, standing.ok().and_then(Result::ok))
     };
     let known: BTreeSet<String> = if documents.datastores.is_empty() {

@@ -64,7 +64,7 @@ pub struct MemberOptions {
     pub swim: SwimOptions,
     pub limits: Limits,
     /// The interval at which the elected server looks when nothing notifies it.
-    pub look_every: Duration,
+    pub check_interval: Duration,
     /// The time that the elected server may be silent before another one is elected.
     pub leader_ttl: Duration,
     pub snapshot_every: Duration,
@@ -85,7 +85,7 @@ impl MemberOptions {
             etcd_flags: Vec::new(),
             swim: SwimOptions::default(),
             limits: Limits::default(),
-            look_every: Duration::from_secs(1),
+            check_interval: Duration::from_secs(1),
             leader_ttl: Duration::from_secs(5),
             snapshot_every: Duration::from_secs(6 * 3600),
             snapshots_kept: 8,

@@ -14,7 +14,7 @@ use crate::failover::Programs;
 
 pub(super) async fn run(shared: Arc<Shared>, store: EtcdStore) {
     let mut state = shared.state.clone();
-    let mut tick = tokio::time::interval(shared.options.look_every);
+    let mut tick = tokio::time::interval(shared.options.check_interval);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut told = None;
     loop {

@@ -54,7 +54,7 @@ impl Member {
     /// Starts everything that does not need the store.
     pub async fn start(options: MemberOptions) -> Result<Self, MemberError> {
         let directory = Directory::of(&options.data_dir);
-        let me = directory.me()?.ok_or(MemberError::NotAMember)?;
+        let me = directory.local_member()?.ok_or(MemberError::NotAMember)?;
         if let Some(removed) = directory.removed()? {
             let (at, by) = (removed.at, removed.by);
             return Err(MemberError::Removed { at, by });

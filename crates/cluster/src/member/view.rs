@@ -50,7 +50,7 @@ pub(super) async fn keep_open(shared: Arc<Shared>, store: EtcdStore, mut view: O
                 open.close().await;
             }
             // A datastore that lost the others still answers; one that was restarted does not.
-            (None, Some(lost)) if lost > MAJORITY && own(&shared).await.is_none() => {
+            (None, Some(lost)) if lost > MAJORITY && own_progress(&shared).await.is_none() => {
                 view = self::open(&shared).await;
                 match &view {
                     Some(_) => reconfigure_store(&shared, &store).await,
@@ -69,7 +69,7 @@ async fn reconfigure_store(shared: &Shared, store: &EtcdStore) {
 }
 
 /// Returns the progress of the datastore itself, if it answers.
-pub(super) async fn own(shared: &Shared) -> Option<DataProgress> {
+pub(super) async fn own_progress(shared: &Shared) -> Option<DataProgress> {
     let admin = shared.admin();
     let asked = admin.progress(&shared.me.record.client_url);
     tokio::time::timeout(OWN, asked).await.ok()?.ok()

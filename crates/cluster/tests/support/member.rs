@@ -32,7 +32,7 @@ async fn main() -> ExitCode {
     options.limits.start = SignedDuration::from_secs(15);
     options.limits.pause = SignedDuration::from_millis(200);
     options.limits.most_per_hour = 1000;
-    options.look_every = Duration::from_millis(300);
+    options.check_interval = Duration::from_millis(300);
     options.leader_ttl = Duration::from_secs(2);
     // For tests of periodic work.
     for setting in std::env::args().skip(2) {

@@ -220,7 +220,11 @@ impl Cluster {
         let authority = first.authority().expect("the members' authority");
         let known = first.known_peers().expect("what the first server knows");
         let welcome = ClusterWelcome {
-            cluster: first.me().expect("readable").expect("a member").cluster,
+            cluster: first
+                .local_member()
+                .expect("readable")
+                .expect("a member")
+                .cluster,
             epoch: first.counters().expect("readable").epoch,
             authority: None,
             member_authority: AuthorityFiles {

@@ -16,7 +16,7 @@ pub(super) struct Groups {
 
 impl Groups {
     pub(super) fn add(&mut self, node: &NodeName, diff: CatalogDiff) {
-        for change in apart(diff) {
+        for change in single_changes(diff) {
             let key = serde_json::to_string(&change).expect("differences are plain data");
             let group = self.by_text.entry(key).or_insert_with(|| FleetChange {
                 nodes: Vec::new(),
@@ -42,7 +42,7 @@ impl Groups {
 }
 
 /// Splits a diff into single changes.
-fn apart(diff: CatalogDiff) -> Vec<CatalogDiff> {
+fn single_changes(diff: CatalogDiff) -> Vec<CatalogDiff> {
     let mut changes = Vec::new();
     for mut resource in diff.resources {
         // An equal change on a different line counts as the same change.
@@ -149,7 +149,7 @@ mod tests {
             "edges": [{"source": "B[1]", "target": "A[1]"}]});
         let after = Catalog::from_json(text.to_string().as_bytes()).expect("a catalog");
         let whole = CatalogDiff::between(&before, &after);
-        let parts = apart(whole.clone());
+        let parts = single_changes(whole.clone());
         assert_eq!(parts.len(), 5, "{parts:?}");
         assert!(parts.iter().any(|part| part.reordered));
         assert!(parts.iter().all(|part| !part.is_empty()));

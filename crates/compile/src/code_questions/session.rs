@@ -113,7 +113,7 @@ impl CodeSession {
     }
 
     /// Returns the reason for a missing answer that is not the code's fault.
-    pub async fn unanswered(&self) -> Option<ServiceError> {
+    pub async fn take_error(&self) -> Option<ServiceError> {
         self.asked.lock().await.unanswered.take()
     }
 

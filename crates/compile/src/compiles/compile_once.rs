@@ -102,7 +102,7 @@ impl Compiles {
             let session = self.code_session(&request.node);
             request.questions = Some(session.clone());
             let made = self.compile(&request).await;
-            if let Some(error) = session.unanswered().await {
+            if let Some(error) = session.take_error().await {
                 return Err(CompileFailure::temporary(error));
             }
             if !session.is_outdated().await {

@@ -114,8 +114,8 @@ impl Compiles {
         match outcome {
             Ok(StoreOutcome::Lost) => CompileEnd::Later,
             Ok(StoreOutcome::Done(outcome)) => {
-                self.inner.metrics.ended(word(&outcome), seconds);
-                tracing::debug!(%node, outcome = word(&outcome), seconds, "compiled");
+                self.inner.metrics.ended(outcome_name(&outcome), seconds);
+                tracing::debug!(%node, outcome = outcome_name(&outcome), seconds, "compiled");
                 CompileEnd::Done
             }
             Err(error) => {
@@ -134,7 +134,7 @@ impl Compiles {
     }
 }
 
-fn word(outcome: &CompileOutcome) -> &'static str {
+fn outcome_name(outcome: &CompileOutcome) -> &'static str {
     match outcome {
         CompileOutcome::Compiled { changed: true, .. } => "changed",
         CompileOutcome::Compiled { changed: false, .. } => "unchanged",

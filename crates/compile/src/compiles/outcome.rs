@@ -51,7 +51,7 @@ impl Compiles {
         attempt: CompileAttempt,
         took_ms: u64,
     ) -> Result<StoreOutcome, ServiceError> {
-        let verdict = self.verdict(claim, attempt).await?;
+        let verdict = self.decide(claim, attempt).await?;
         let verdict = &verdict;
         compare_and_swap(&*self.inner.store, |_| async move {
             if !self.still_ours(claim).await? {
@@ -63,7 +63,7 @@ impl Compiles {
         .await
     }
 
-    async fn verdict(
+    async fn decide(
         &self,
         claim: &Claim,
         attempt: CompileAttempt,
@@ -182,12 +182,17 @@ impl Compiles {
                 .delete(request.key.clone());
         }
         let (mut transaction, outcome) = match &verdict.kind {
-            OutcomeKind::Good(compiled) => self.good(claim, transaction, compiled).await?,
+            OutcomeKind::Good(compiled) => {
+                self.record_success(claim, transaction, compiled).await?
+            }
             OutcomeKind::Bad(problems) => {
                 let outcome = CompileOutcome::Failed {
                     problems: problems.clone(),
                 };
-                (self.bad(claim, transaction, verdict, problems), outcome)
+                (
+                    self.record_failure(claim, transaction, verdict, problems),
+                    outcome,
+                )
             }
             OutcomeKind::Nothing(outcome) => (transaction, outcome.clone()),
         };
@@ -205,7 +210,7 @@ impl Compiles {
     }
 
     /// Moves the pointer and its hold, if the catalog changed.
-    async fn good(
+    async fn record_success(
         &self,
         claim: &Claim,
         transaction: Transaction,
@@ -248,7 +253,7 @@ impl Compiles {
         catalogs.release_in(transaction, old, &holder(&claim.node))
     }
 
-    fn bad(
+    fn record_failure(
         &self,
         claim: &Claim,
         transaction: Transaction,

@@ -111,7 +111,7 @@ impl Environments {
         let known = secret.map(|secret| secret.document.secret);
         // A nonexistent environment takes equally long and gives the same answer.
         let secret = known.clone().unwrap_or_else(super::new_secret);
-        if !proof.proves(&secret, body) || known.is_none() {
+        if !proof.verifies(&secret, body) || known.is_none() {
             return Ok(None);
         }
         let settings = self.settings(name).await?;
@@ -351,7 +351,7 @@ impl Environments {
                 if busy.insert(name.clone(), ()).is_none() {
                     let (environments, lease) = (self.clone(), current.clone());
                     tasks.spawn(async move {
-                        let again = environments.work(&name, &lease).await;
+                        let again = environments.run_under_lease(&name, &lease).await;
                         (name, again)
                     });
                 }
@@ -385,7 +385,7 @@ impl Environments {
     }
 
     /// Runs all pending deploys of one environment. Returns true to retry later.
-    async fn work(&self, name: &EnvironmentName, lease: &WorkLease) -> bool {
+    async fn run_under_lease(&self, name: &EnvironmentName, lease: &WorkLease) -> bool {
         let claim = match self.claim(name, lease).await {
             Ok(Some(claim)) => claim,
             Ok(None) => return false,

@@ -13,7 +13,7 @@ const KEPT: usize = 1_000;
 
 impl Modules {
     /// Adds a history entry to the transaction that it describes.
-    pub(super) fn noted(
+    pub(super) fn add_entry(
         &self,
         transaction: Transaction,
         by: &str,

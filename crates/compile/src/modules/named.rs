@@ -128,7 +128,7 @@ impl Entry<'_> {
     }
 
     /// Refuses unknown members: a misspelt one would silently mean another source.
-    fn only(&self, known: &[&str]) -> Result<(), CompileProblem> {
+    fn check_keys(&self, known: &[&str]) -> Result<(), CompileProblem> {
         for (key, _) in self.members {
             if !known.contains(&key.key_text().as_str()) {
                 let (word, known) = (key.key_text(), known.join(", "));
@@ -148,7 +148,7 @@ impl Entry<'_> {
 
     fn from(&self) -> Result<ModuleOrigin, CompileProblem> {
         if let Some(url) = self.text("url")? {
-            self.only(&["version", "url", "sha256"])?;
+            self.check_keys(&["version", "url", "sha256"])?;
             let sha256 = self.required_text("sha256")?;
             let sha256: ContentId = sha256.parse().map_err(|_| {
                 at(
@@ -159,14 +159,14 @@ impl Entry<'_> {
             return Ok(ModuleOrigin::Elsewhere(ModuleSource::Url { url, sha256 }));
         }
         if let Some(url) = self.text("git")? {
-            self.only(&["version", "git", "commit", "path"])?;
+            self.check_keys(&["version", "git", "commit", "path"])?;
             return Ok(ModuleOrigin::Elsewhere(ModuleSource::Git {
                 url,
                 commit: self.required_text("commit")?,
                 path: self.required_text("path")?,
             }));
         }
-        self.only(&["version", "url", "git", "path"])?;
+        self.check_keys(&["version", "url", "git", "path"])?;
         match self.text("path")? {
             Some(path) if is_below(Path::new(&path)) => Ok(ModuleOrigin::Tree(path)),
             Some(path) => Err(at(

@@ -74,7 +74,7 @@ impl Modules {
         known.take(&module).map_err(|error| not_taken(&error))?;
         let key = keys::module_version(name, version);
         if let Some(before) = document::read::<PublishedModule>(&*self.store, &key).await? {
-            return Ok(Swap::Done((false, same(before.document, &module)?)));
+            return Ok(Swap::Done((false, check_same(before.document, &module)?)));
         }
         let published = described(&module, package.len() as u64, by, self.clock.now());
         let transaction = Transaction::new()
@@ -85,7 +85,7 @@ impl Modules {
             .put(key, document::encode(&published));
         let subject = format!("{name} {version}");
         let sha256 = published.sha256.clone();
-        let transaction = self.noted(transaction, by, "published", subject, sha256);
+        let transaction = self.add_entry(transaction, by, "published", subject, sha256);
         let written = self.blobs.put(&mut &**package, None).await;
         let written = written.map_err(not_kept)?;
         pins.add(written.pin);
@@ -106,7 +106,7 @@ impl Modules {
     ) -> Result<(), ServiceError> {
         tracing::warn!(by, error = %error, "refused a module");
         let subject = ContentId::of(package).to_string();
-        let transaction = self.noted(
+        let transaction = self.add_entry(
             Transaction::new(),
             by,
             "refused",
@@ -200,7 +200,7 @@ impl Modules {
                 .delete(key);
             let subject = format!("{name} {version}");
             let transaction =
-                self.noted(transaction, by, "removed", subject, module.sha256.clone());
+                self.add_entry(transaction, by, "removed", subject, module.sha256.clone());
             let id = module.sha256.parse().map_err(|error| {
                 ServiceError::internal("cannot read the record of a module", error)
             })?;
@@ -242,7 +242,10 @@ fn not_taken(error: &KnownVersionError) -> ServiceError {
     )
 }
 
-fn same(before: PublishedModule, module: &VerifiedModule) -> Result<PublishedModule, ServiceError> {
+fn check_same(
+    before: PublishedModule,
+    module: &VerifiedModule,
+) -> Result<PublishedModule, ServiceError> {
     if before.sha256 == module.sha256() {
         return Ok(before);
     }

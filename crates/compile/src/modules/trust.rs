@@ -86,7 +86,7 @@ impl Modules {
             keys.trusted.push(trusted.clone());
             let transaction = write_keys(&keys, read.entry.as_ref())?;
             let detail = key.comment.clone();
-            let transaction = self.noted(transaction, by, "trusted", fingerprint, detail);
+            let transaction = self.add_entry(transaction, by, "trusted", fingerprint, detail);
             Ok(Swap::Write(transaction, (true, trusted)))
         })
         .await?;
@@ -133,7 +133,7 @@ impl Modules {
             keys.revoked.push(revoked.clone());
             let transaction = write_keys(&keys, read.entry.as_ref())?;
             let (subject, detail) = (fingerprint.clone(), revoked.reason.clone());
-            let transaction = self.noted(transaction, by, "revoked", subject, detail);
+            let transaction = self.add_entry(transaction, by, "revoked", subject, detail);
             Ok::<_, ServiceError>(Swap::Write(transaction, (true, revoked)))
         })
         .await?;

@@ -272,7 +272,7 @@ impl Feed {
         let reports = &self.queries.reports;
         let (head, events) = loop {
             let read = reports.differences_from(node, run, told.next).await;
-            if let ControlFlow::Break(found) = judged(node, read).await {
+            if let ControlFlow::Break(found) = check_read(node, read).await {
                 break found??;
             }
         };
@@ -292,7 +292,7 @@ impl Feed {
     async fn read<T: DeserializeOwned>(&self, node: &NodeName, content: ContentId) -> Option<T> {
         loop {
             let read = self.read_once(content).await;
-            if let ControlFlow::Break(found) = judged(node, read).await {
+            if let ControlFlow::Break(found) = check_read(node, read).await {
                 return found;
             }
         }
@@ -370,7 +370,7 @@ impl IndexedNode {
 
 /// Returns the result, or nothing if it cannot be read. Continues after a pause
 /// if the store is unavailable.
-async fn judged<T>(node: &NodeName, read: Result<T, ServiceError>) -> ControlFlow<Option<T>> {
+async fn check_read<T>(node: &NodeName, read: Result<T, ServiceError>) -> ControlFlow<Option<T>> {
     match read {
         Ok(found) => ControlFlow::Break(Some(found)),
         Err(ServiceError::Store(StoreError::Unavailable(_))) => {

@@ -26,7 +26,7 @@ const LET_GO_PER_TRANSACTION: usize = 100;
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct CollectedReleases {
     pub forgotten: usize,
-    pub let_go: usize,
+    pub released: usize,
 }
 
 impl Releases {
@@ -67,7 +67,7 @@ impl Releases {
             .drain(..)
             .map(|(_, release)| release.document)
             .collect();
-        collected.let_go = self.release_catalogs(environment, &head, &kept).await?;
+        collected.released = self.release_catalogs(environment, &head, &kept).await?;
         Ok(collected)
     }
 

@@ -424,10 +424,10 @@ async fn old_releases_go_and_what_is_current_its_parent_and_every_target_stay() 
     // 4 and 5 by releases; of 1, the one that the stale target names, and the
     // previous one of the other target.
     assert_eq!(held, [(1, 0), (1, 1), (4, 0), (4, 1), (5, 0), (5, 1)]);
-    assert_eq!(collected.let_go, 4);
+    assert_eq!(collected.released, 4);
     // A server that was creating a release then starts over, and nothing is lost.
     let again = releases.collect(&production()).await.expect("collected");
-    assert_eq!((again.forgotten, again.let_go), (0, 0));
+    assert_eq!((again.forgotten, again.released), (0, 0));
     let gone = RollbackRequest {
         parent: None,
         release: Some(ReleaseNumber(1)),
@@ -469,7 +469,7 @@ async fn a_release_that_is_being_made_while_catalogs_are_let_go_holds_them_again
             .collect(&production())
             .await
             .expect("collected")
-            .let_go,
+            .released,
         1
     );
     let now = releases.head(&production()).await.expect("readable");

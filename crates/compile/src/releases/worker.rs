@@ -128,7 +128,7 @@ impl ReleaseWorker {
     /// Handles the environments that are due.
     async fn apply_due(&self, lead: &mut LeaderState) {
         for environment in lead.agenda.take_due(Instant::now()) {
-            let again = match self.tend(&environment, &lead.held).await {
+            let again = match self.advance(&environment, &lead.held).await {
                 Ok(true) => continue,
                 Ok(false) => TURN,
                 Err(error) => {
@@ -142,7 +142,7 @@ impl ReleaseWorker {
 
     /// Brings one environment to its desired state. Returns false if something
     /// changed in between, which must be read first.
-    async fn tend(
+    async fn advance(
         &self,
         environment: &EnvironmentName,
         held: &BTreeMap<NodeName, HeldCatalog>,
@@ -312,7 +312,7 @@ impl LeaderState {
             let before = match change {
                 Change::Put(entry) => match compiled_catalogs::read(&entry) {
                     Ok(Some((node, held))) => {
-                        self.news(&held.environment, options);
+                        self.schedule(&held.environment, options);
                         self.held.insert(node, held)
                     }
                     Ok(None) => None,
@@ -326,12 +326,12 @@ impl LeaderState {
                 }
             };
             if let Some(before) = before {
-                self.news(&before.environment, options);
+                self.schedule(&before.environment, options);
             }
         }
     }
 
-    fn news(&mut self, environment: &EnvironmentName, options: &ReleaseOptions) {
+    fn schedule(&mut self, environment: &EnvironmentName, options: &ReleaseOptions) {
         self.environments.insert(environment.clone());
         self.agenda.gather(environment, Instant::now(), options);
     }

@@ -270,7 +270,7 @@ impl Repositories {
         let known = secret.map(|secret| secret.document.secret);
         // A nonexistent repository takes equally long and gives the same answer.
         let secret = known.clone().unwrap_or_else(new_secret);
-        if !proof.proves(&secret, body) || known.is_none() {
+        if !proof.verifies(&secret, body) || known.is_none() {
             return Ok(None);
         }
         let message = match push_is_ignored(event) {

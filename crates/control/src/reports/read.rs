@@ -42,7 +42,7 @@ impl Reports {
             (None, false) => return self.newest(filter, limit).await,
         };
         let mut reports = self.summaries(heads).await?;
-        reports.retain(|report| fits(filter, report));
+        reports.retain(|report| matches_filter(filter, report));
         reports.sort_by_key(|report| std::cmp::Reverse((report.first_received, report.run)));
         reports.truncate(limit);
         Ok(ReportPage {
@@ -87,7 +87,7 @@ impl Reports {
                     .next()
                     .and_then(|run| run.parse().ok());
                 let report = run.and_then(|run| by_run.remove(&run));
-                reports.extend(report.filter(|report| fits(filter, report)));
+                reports.extend(report.filter(|report| matches_filter(filter, report)));
                 if reports.len() == limit {
                     break;
                 }
@@ -349,7 +349,7 @@ fn end_of(event: &NumberedEvent) -> u64 {
     event.number + event.event.width()
 }
 
-fn fits(filter: &ReportFilter, report: &ReportSummary) -> bool {
+fn matches_filter(filter: &ReportFilter, report: &ReportSummary) -> bool {
     (!filter.failed || report.is_failure()) && (!filter.unfinished || report.finished.is_none())
 }
 

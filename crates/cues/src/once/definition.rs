@@ -20,7 +20,7 @@ pub(crate) struct DefinitionError {
     why: String,
 }
 
-pub(super) fn wrong(place: impl Into<String>, why: impl Into<String>) -> DefinitionError {
+pub(super) fn invalid(place: impl Into<String>, why: impl Into<String>) -> DefinitionError {
     DefinitionError {
         place: place.into(),
         why: why.into(),
@@ -139,7 +139,7 @@ fn datacentre(fragment: &Map<String, Value>) -> Option<&str> {
 
 fn work(document: &Map<String, Value>) -> Result<OnceAction, DefinitionError> {
     match (document.get("command"), document.get("states")) {
-        (Some(_), Some(_)) => Err(wrong("states", "excludes `command`; set one of them")),
+        (Some(_), Some(_)) => Err(invalid("states", "excludes `command`; set one of them")),
         (Some(Value::String(text)), None) if !text.trim().is_empty() => {
             Ok(OnceAction::Shell(text.clone()))
         }
@@ -147,15 +147,21 @@ fn work(document: &Map<String, Value>) -> Result<OnceAction, DefinitionError> {
             let words = texts(Some(command), "command")?;
             match words.first() {
                 Some(program) if !program.is_empty() => Ok(OnceAction::Command(words)),
-                _ => Err(wrong("command", "has no program")),
+                _ => Err(invalid("command", "has no program")),
             }
         }
-        (Some(_), None) => Err(wrong("command", "must be a string or a list of strings")),
+        (Some(_), None) => Err(invalid("command", "must be a string or a list of strings")),
         (None, Some(Value::String(path))) if path.starts_with('/') => {
             Ok(OnceAction::States(path.clone()))
         }
-        (None, Some(_)) => Err(wrong("states", "must be the absolute path of a state file")),
-        (None, None) => Err(wrong("command", "is missing: it defines what an init runs")),
+        (None, Some(_)) => Err(invalid(
+            "states",
+            "must be the absolute path of a state file",
+        )),
+        (None, None) => Err(invalid(
+            "command",
+            "is missing: it defines what an init runs",
+        )),
     }
 }
 
@@ -167,7 +173,7 @@ fn retry(value: Option<&Value>) -> Result<Retry, DefinitionError> {
         Some(Value::Number(number)) if number.is_u64() => {
             Ok(Retry::Times(number.as_u64().unwrap_or(0)))
         }
-        Some(_) => Err(wrong("retry", "must be `never`, `always` or a number")),
+        Some(_) => Err(invalid("retry", "must be `never`, `always` or a number")),
     }
 }
 
@@ -178,13 +184,16 @@ fn expected(value: Option<&Value>) -> Result<Expected, DefinitionError> {
         Some(Value::Number(number)) => number
             .as_u64()
             .map(Expected::Number)
-            .ok_or_else(|| wrong(place, "must be a non-negative integer")),
+            .ok_or_else(|| invalid(place, "must be a non-negative integer")),
         Some(list @ Value::Array(_)) => Ok(Expected::Hosts(names(Some(list), place)?)),
         Some(Value::Object(object)) => match (object.get("query"), object.len()) {
             (Some(Value::String(query)), 1) => Ok(Expected::Query(query.clone())),
-            _ => Err(wrong(place, "must be `{\"query\": \"…\"}`")),
+            _ => Err(invalid(place, "must be `{\"query\": \"…\"}`")),
         },
-        Some(_) => Err(wrong(place, "must be a number, a list of hosts or a query")),
+        Some(_) => Err(invalid(
+            place,
+            "must be a number, a list of hosts or a query",
+        )),
     }
 }
 
@@ -204,7 +213,7 @@ fn check_instance(document: &Map<String, Value>) -> Result<(), DefinitionError> 
             match repository.get(key) {
                 Some(Value::String(text)) if !text.is_empty() => {}
                 None if key == "commitish" => {}
-                _ => return Err(wrong(format!("{place}.{key}"), "must be a string")),
+                _ => return Err(invalid(format!("{place}.{key}"), "must be a string")),
             }
         }
     }
@@ -215,19 +224,19 @@ fn deploy_directory(value: Option<&Value>, place: &str) -> Result<(), Definition
     match value {
         None => Ok(()),
         Some(Value::String(path)) if path.starts_with('/') => Ok(()),
-        Some(_) => Err(wrong(place, "must be an absolute path")),
+        Some(_) => Err(invalid(place, "must be an absolute path")),
     }
 }
 
 fn is_object(value: Option<&Value>, place: &str) -> Result<(), DefinitionError> {
     match value {
         None | Some(Value::Object(_)) => Ok(()),
-        Some(_) => Err(wrong(place, "must be an object")),
+        Some(_) => Err(invalid(place, "must be an object")),
     }
 }
 
 fn texts(value: Option<&Value>, place: &str) -> Result<Vec<String>, DefinitionError> {
-    let refuse = || wrong(place, "must be a list of strings");
+    let refuse = || invalid(place, "must be a list of strings");
     match value {
         None => Ok(Vec::new()),
         Some(Value::Array(items)) => items
@@ -242,7 +251,7 @@ fn names(value: Option<&Value>, place: &str) -> Result<Vec<NodeName>, Definition
     texts(value, place)?
         .into_iter()
         .map(|text| {
-            NodeName::new(text).map_err(|error| wrong(place, format!("is invalid: {error}")))
+            NodeName::new(text).map_err(|error| invalid(place, format!("is invalid: {error}")))
         })
         .collect()
 }

@@ -9,7 +9,7 @@
 use bunraku_model::NodeName;
 use serde_json::{Map, Value};
 
-use super::definition::{DefinitionError, wrong};
+use super::definition::{DefinitionError, invalid};
 
 /// A host of a site, and its login user if it differs from the default.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -29,7 +29,7 @@ impl Sites {
     /// Parses any of the forms. `place` is their position in the definition, for messages.
     pub(super) fn parse(value: &Value, place: &str) -> Result<Self, DefinitionError> {
         let Value::Object(entries) = value else {
-            return Err(wrong(place, "must be an object"));
+            return Err(invalid(place, "must be an object"));
         };
         let mut sites = Self {
             user: user(entries.get("user"), place)?,
@@ -61,7 +61,10 @@ impl Sites {
         place: &str,
     ) -> Result<(), DefinitionError> {
         let Value::String(site) = site else {
-            return Err(wrong(place, "must map hosts to a site, or a site to hosts"));
+            return Err(invalid(
+                place,
+                "must map hosts to a site, or a site to hosts",
+            ));
         };
         let host = Host {
             name: host.to_owned(),
@@ -71,13 +74,14 @@ impl Sites {
     }
 
     fn add(&mut self, site: &str, host: Host, place: &str) -> Result<(), DefinitionError> {
-        NodeName::new(&*host.name).map_err(|error| wrong(place, format!("is invalid: {error}")))?;
+        NodeName::new(&*host.name)
+            .map_err(|error| invalid(place, format!("is invalid: {error}")))?;
         let holds = |hosts: &[Host]| hosts.iter().any(|one| one.name == host.name);
         let known = self.sites.iter().find(|(_, hosts)| holds(hosts));
         match known.map(|(other, _)| other.clone()) {
             Some(other) if other != site => {
                 let why = format!("has `{}` in both `{other}` and `{site}`", host.name);
-                Err(wrong(place, why))
+                Err(invalid(place, why))
             }
             Some(_) => Ok(()),
             None => {
@@ -135,7 +139,7 @@ fn user(value: Option<&Value>, place: &str) -> Result<Option<String>, Definition
     match value {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(user)) if !user.is_empty() => Ok(Some(user.clone())),
-        Some(_) => Err(wrong(format!("{place}.user"), "must be a string")),
+        Some(_) => Err(invalid(format!("{place}.user"), "must be a string")),
     }
 }
 
@@ -150,9 +154,9 @@ fn host_of(value: &Value, place: &str) -> Result<Host, DefinitionError> {
                 name: name.clone(),
                 user: user(host.get("user"), place)?,
             }),
-            _ => Err(wrong(place, "has a host without `hostname`")),
+            _ => Err(invalid(place, "has a host without `hostname`")),
         },
-        _ => Err(wrong(
+        _ => Err(invalid(
             place,
             "must be a list of names, or of objects with `hostname`",
         )),

@@ -42,7 +42,7 @@ impl Reactors {
         let known = secret.map(|secret| secret.document.secret);
         // An environment that does not exist takes as long, and gets the same answer.
         let secret = known.clone().unwrap_or_else(new_secret);
-        if !proves(proof, &secret, body) || known.is_none() {
+        if !verifies(proof, &secret, body) || known.is_none() {
             return Ok(None);
         }
         if body.len() > LARGEST {
@@ -86,7 +86,7 @@ impl Reactors {
     }
 }
 
-fn proves(proof: &Proof<'_>, secret: &str, body: &[u8]) -> bool {
+fn verifies(proof: &Proof<'_>, secret: &str, body: &[u8]) -> bool {
     let token = proof.authorization.and_then(|header| {
         let (scheme, token) = header.split_once(' ')?;
         scheme
@@ -103,7 +103,7 @@ fn read(hook: &str, body: Value) -> Result<Vec<ReactorEvent>, ServiceError> {
     let alerts = match (body.get("alerts"), body.get("groupKey")) {
         (Some(Value::Array(alerts)), Some(_)) => alerts,
         _ => {
-            return Ok(vec![happening(
+            return Ok(vec![event_of(
                 ReactorEventKind::Webhook,
                 json!({ "hook": hook, "body": body }),
             )]);
@@ -114,7 +114,7 @@ fn read(hook: &str, body: Value) -> Result<Vec<ReactorEvent>, ServiceError> {
         return Err(ServiceError::invalid(message));
     }
     let alerts = alerts.iter().map(|alert| {
-        happening(
+        event_of(
             ReactorEventKind::Alert,
             json!({ "hook": hook, "alert": alert }),
         )
@@ -122,7 +122,7 @@ fn read(hook: &str, body: Value) -> Result<Vec<ReactorEvent>, ServiceError> {
     Ok(alerts.collect())
 }
 
-fn happening(event: ReactorEventKind, said: Value) -> ReactorEvent {
+fn event_of(event: ReactorEventKind, said: Value) -> ReactorEvent {
     ReactorEvent {
         event,
         node: None,
@@ -141,7 +141,7 @@ mod tests {
                 signature,
                 authorization,
             };
-            proves(&proof, "It's a Secret to Everybody", b"Hello, World!")
+            verifies(&proof, "It's a Secret to Everybody", b"Hello, World!")
         };
         let signature = "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17";
         assert!(check(None, Some(signature)));

@@ -24,13 +24,13 @@ pub(crate) fn mismatch(reactor: &Reactor, happening: &ReactorEvent) -> Option<St
         let Some(found) = look_up(happening, path) else {
             return Some(format!("the event has no `{path}`"));
         };
-        if allowed.iter().any(|wanted| fits(wanted, &found)) {
+        if allowed.iter().any(|wanted| value_matches(wanted, &found)) {
             return None;
         }
-        let wanted: Vec<String> = allowed.iter().map(shown).collect();
+        let wanted: Vec<String> = allowed.iter().map(quoted_value).collect();
         Some(format!(
             "`{path}` is {}, not {}",
-            shown(&found),
+            quoted_value(&found),
             wanted.join(" or ")
         ))
     })
@@ -67,7 +67,7 @@ fn look_up(happening: &ReactorEvent, path: &str) -> Option<Value> {
     Some(value.clone())
 }
 
-fn fits(wanted: &Value, found: &Value) -> bool {
+fn value_matches(wanted: &Value, found: &Value) -> bool {
     match wanted {
         Value::String(pattern) => is_like(pattern, &plain(found)),
         other => other == found,
@@ -81,7 +81,7 @@ fn plain(value: &Value) -> String {
     }
 }
 
-fn shown(value: &Value) -> String {
+fn quoted_value(value: &Value) -> String {
     let text: String = plain(value).chars().take(80).collect();
     format!("`{text}`")
 }

@@ -143,13 +143,13 @@ impl Reactors {
                 continue;
             }
             for rule in rules.iter() {
-                verdicts.push(self.verdict(&of, rule, event).await?);
+                verdicts.push(self.decide(&of, rule, event).await?);
             }
         }
         Ok(verdicts)
     }
 
-    async fn verdict(
+    async fn decide(
         &self,
         environment: &EnvironmentName,
         rule: &Reactor,

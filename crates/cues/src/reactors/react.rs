@@ -55,7 +55,7 @@ impl Reactors {
             };
             let entry = inbox::read(&found).unwrap_or_default();
             let transaction = Transaction::new().when_unchanged(key, Some(&found));
-            let Some((environment, happenings)) = self.happenings(&entry).await? else {
+            let Some((environment, happenings)) = self.events(&entry).await? else {
                 return Ok(Swap::Write(transaction.delete(key), Some(Vec::new())));
             };
             let rules = self.inbox.of(&environment);
@@ -86,7 +86,7 @@ impl Reactors {
     }
 
     /// Returns the events of an entry, with the data that had to be looked up.
-    async fn happenings(
+    async fn events(
         &self,
         entry: &Entry,
     ) -> Result<Option<(EnvironmentName, Vec<ReactorEvent>)>, ServiceError> {

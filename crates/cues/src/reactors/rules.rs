@@ -25,7 +25,12 @@ pub fn read_all(tree: &Path) -> Result<Vec<Reactor>, CompileProblem> {
     let entries = match std::fs::read_dir(tree.join(DIRECTORY)) {
         Ok(entries) => entries,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(whole(DIRECTORY, format!("cannot be read: {error}"))),
+        Err(error) => {
+            return Err(problem_in_file(
+                DIRECTORY,
+                format!("cannot be read: {error}"),
+            ));
+        }
     };
     let mut names: Vec<String> = entries
         .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
@@ -43,7 +48,7 @@ pub fn read_all(tree: &Path) -> Result<Vec<Reactor>, CompileProblem> {
                 );
                 return Err(CompileProblem {
                     line: Some(reactor.line),
-                    ..whole(&file, message)
+                    ..problem_in_file(&file, message)
                 });
             }
             all.insert(reactor.name.clone(), reactor);
@@ -51,19 +56,19 @@ pub fn read_all(tree: &Path) -> Result<Vec<Reactor>, CompileProblem> {
     }
     if all.len() > MOST {
         let message = format!("{} rules exceed the limit of {MOST}", all.len());
-        return Err(whole(DIRECTORY, message));
+        return Err(problem_in_file(DIRECTORY, message));
     }
     Ok(all.into_values().collect())
 }
 
 fn read(tree: &Path, file: &str) -> Result<String, CompileProblem> {
     let path = tree.join(file);
-    let failed = |error: std::io::Error| whole(file, format!("cannot be read: {error}"));
+    let failed = |error: std::io::Error| problem_in_file(file, format!("cannot be read: {error}"));
     // A link could lead out of the code.
     let about = std::fs::symlink_metadata(&path).map_err(failed)?;
     if !about.is_file() || about.len() > LARGEST {
         let message = format!("must be a regular file of at most {LARGEST} bytes");
-        return Err(whole(file, message));
+        return Err(problem_in_file(file, message));
     }
     std::fs::read_to_string(&path).map_err(failed)
 }
@@ -308,7 +313,7 @@ impl Reader<'_> {
     }
 }
 
-fn whole(file: &str, message: String) -> CompileProblem {
+fn problem_in_file(file: &str, message: String) -> CompileProblem {
     CompileProblem {
         message,
         file: Some(file.to_owned()),

@@ -125,7 +125,7 @@ impl AnnouncedFiring {
         transaction.put(keys::trigger_announced(self.id), document::encode(self))
     }
 
-    fn news(&self) -> TriggerNews {
+    fn trigger_news(&self) -> TriggerNews {
         let Progress { count, hosts, .. } = &self.progress;
         notify::fired(self.id, &self.by, &self.causes, *count, hosts)
     }
@@ -171,7 +171,7 @@ impl Triggers {
         announced: &AnnouncedFiring,
         limits: &TriggerLimits,
     ) -> Result<NotifiedHosts, ServiceError> {
-        let all = self.whom(announced, limits).await?;
+        let all = self.hosts_or_none(announced, limits).await?;
         let after = announced.progress.after.as_ref();
         let mut left = all
             .into_iter()
@@ -194,7 +194,7 @@ impl Triggers {
             if more {
                 return step.clone().put(key, document::encode(&next));
             }
-            self.add_event(step.clone().delete(key), &next.trigger, next.news())
+            self.add_event(step.clone().delete(key), &next.trigger, next.trigger_news())
         };
         // The second attempt knows the queues. After that, look at the announcement again.
         let notified = self.notify(&notification, 2, progressed).await?;
@@ -213,7 +213,7 @@ impl Triggers {
         limits: &TriggerLimits,
     ) -> Result<(), ServiceError> {
         let mut hosts = Vec::new();
-        for host in self.whom(announced, limits).await? {
+        for host in self.hosts_or_none(announced, limits).await? {
             let environment = nodes::environment_of(&*self.store, &host).await?;
             if is_meant(environment.as_ref(), announced.environment.as_ref()) {
                 hosts.push(host);
@@ -238,7 +238,7 @@ impl Triggers {
 
     /// Returns the hosts, in the order of their names. Returns none if no host is
     /// named: that does not change later.
-    async fn whom(
+    async fn hosts_or_none(
         &self,
         announced: &AnnouncedFiring,
         limits: &TriggerLimits,

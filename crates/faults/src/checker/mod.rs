@@ -24,11 +24,11 @@ pub fn check(history: &History) -> Vec<String> {
     wrong
 }
 
-/// Returns promises that may still be kept: acknowledged work that has not happened yet.
-pub fn unkept(history: &History) -> Vec<String> {
-    let mut unkept = triggers::check(history);
-    unkept.extend(runs::without_end(history));
-    unkept
+/// Returns acknowledged work that is still outstanding.
+pub fn outstanding(history: &History) -> Vec<String> {
+    let mut outstanding = triggers::check(history);
+    outstanding.extend(runs::without_end(history));
+    outstanding
 }
 
 /// Checks that all datastores hold the same data.

@@ -36,7 +36,7 @@ impl FaultInjector {
 
     /// Applies a step: breaks, holds, repairs, and waits for a while.
     pub(super) async fn step(&mut self, site: &mut Site, step: &Step) -> Result<(), SiteError> {
-        let damages = step.faults.iter().any(Fault::damages);
+        let damages = step.faults.iter().any(Fault::damages_data);
         if damages {
             // If another one is away or damaged, a majority could be permanently lost.
             site.wait_until_healthy().await?;
@@ -58,7 +58,7 @@ impl FaultInjector {
         }
         let calm = Instant::now() + step.calm;
         while Instant::now() < calm.min(self.until) {
-            site.tend();
+            site.restart_dead_processes();
             tokio::time::sleep(LOOK).await;
         }
         Ok(())
@@ -85,7 +85,7 @@ impl FaultInjector {
         let mut turned = Instant::now();
         while Instant::now() < end {
             tokio::time::sleep(LOOK).await;
-            site.tend();
+            site.restart_dead_processes();
             let flapping = step.faults.iter().find_map(|fault| match fault {
                 Fault::Flapping { side } => Some(side),
                 _ => None,
@@ -127,7 +127,7 @@ impl FaultInjector {
             Fault::Lossy { server, percent } => {
                 both_ways(site, &BTreeSet::from([*server]), *percent).await?;
             }
-            Fault::Slow { server } => site.network.slow(*server, true).await?,
+            Fault::Slow { server } => site.network.set_slow(*server, true).await?,
             Fault::Clock { server, seconds } => {
                 self.shifted.push(*server);
                 site.machines[*server].set_clock(*seconds);
@@ -157,7 +157,7 @@ async fn end(site: &mut Site, fault: &Fault) -> Result<(), SiteError> {
         | Fault::Unheard { side }
         | Fault::Deaf { side } => both_ways(site, side, 0).await?,
         Fault::Lossy { server, .. } => both_ways(site, &BTreeSet::from([*server]), 0).await?,
-        Fault::Slow { server } => site.network.slow(*server, false).await?,
+        Fault::Slow { server } => site.network.set_slow(*server, false).await?,
         Fault::Clock { server, .. } => site.machines[*server].set_clock(0),
         Fault::FullDisk { server } => site.machines[*server].empty_disk(),
     }
@@ -165,7 +165,7 @@ async fn end(site: &mut Site, fault: &Fault) -> Result<(), SiteError> {
 }
 
 /// Aims faults about data at servers that keep data.
-pub(super) async fn aimed(site: &Site, step: Step) -> Step {
+pub(super) async fn aim_at_data(site: &Site, step: Step) -> Step {
     let status = site.status().await;
     let names = status.iter().flat_map(|status| &status.datastores);
     let mut keep_data: Vec<Server> = names
@@ -188,7 +188,7 @@ fn others(site: &Site, side: &BTreeSet<Server>) -> BTreeSet<Server> {
 
 async fn both_ways(site: &mut Site, side: &BTreeSet<Server>, percent: u8) -> Result<(), SiteError> {
     let others = others(site, side);
-    site.network.lose(side, &others, percent).await?;
-    site.network.lose(&others, side, percent).await?;
+    site.network.set_loss(side, &others, percent).await?;
+    site.network.set_loss(&others, side, percent).await?;
     Ok(())
 }

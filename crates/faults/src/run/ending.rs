@@ -44,7 +44,7 @@ pub(super) async fn collect(
             // After the servers' answers: runs that they report as finished are recorded by then.
             history.node_runs = node_runs(site, recorder);
             // Nothing else improves by waiting.
-            let waits = !checker::unkept(&history).is_empty();
+            let waits = !checker::outstanding(&history).is_empty();
             let late = Instant::now() > deadline;
             if !waits || late {
                 match site.hashes().await {
@@ -62,7 +62,7 @@ pub(super) async fn collect(
                 "the servers do not say how it ended".to_owned(),
             ));
         }
-        site.tend();
+        site.restart_dead_processes();
         tokio::time::sleep(LOOK).await;
     }
 }
@@ -84,7 +84,7 @@ async fn last_words(site: &mut Site, last: &mut Worker) -> Result<(), SiteError>
                 if Instant::now() > deadline {
                     return Err(late(&format!("s{} does not answer", server + 1)));
                 }
-                site.tend();
+                site.restart_dead_processes();
                 tokio::time::sleep(LOOK).await;
             }
         }

@@ -67,7 +67,7 @@ async fn work_and_break(options: &Options, site: &mut Site) -> Result<RunResult,
     let mut steps = Vec::new();
     while Instant::now() < end {
         let step = faults.next().expect("there is always one more");
-        let step = breaking::aimed(site, step).await;
+        let step = breaking::aim_at_data(site, step).await;
         note(&options.place, &recorder, &step);
         breaking.step(site, &step).await?;
         steps.push(step);

@@ -17,7 +17,7 @@ const TOGETHER: u64 = 700_000;
 
 impl Worker {
     /// All clients want the same lock at the same moment: they compete even on a busy machine.
-    pub(super) async fn rush(&mut self) {
+    pub(super) async fn contend(&mut self) {
         let now = self.recorder.now();
         let next = (now / TOGETHER + 1) * TOGETHER;
         tokio::time::sleep(Duration::from_micros(next - now)).await;

@@ -102,7 +102,7 @@ impl Worker {
     /// Works until stopped, then finishes what it began.
     pub(crate) async fn work(mut self, stop: CancellationToken) {
         for _ in 0..RUSHES {
-            self.rush().await;
+            self.contend().await;
         }
         while !stop.is_cancelled() {
             match self.random.random_range(0..100) {

@@ -193,10 +193,10 @@ fn change(before: Option<&Resource>, after: Option<&Resource>) -> Option<Resourc
     match (before, after) {
         (None, None) => None,
         (None, Some(after)) => Some(ResourceChange::Added {
-            parameters: shown_parameters(after),
+            parameters: display_parameters(after),
         }),
         (Some(before), None) => Some(ResourceChange::Removed {
-            parameters: shown_parameters(before),
+            parameters: display_parameters(before),
         }),
         (Some(before), Some(after)) => {
             let secret = |name: &str| is_secret(before, name) || is_secret(after, name);
@@ -211,11 +211,11 @@ fn change(before: Option<&Resource>, after: Option<&Resource>) -> Option<Resourc
     }
 }
 
-fn shown_parameters(resource: &Resource) -> BTreeMap<String, DisplayValue> {
+fn display_parameters(resource: &Resource) -> BTreeMap<String, DisplayValue> {
     let parameters = resource.parameters.iter();
     parameters
         .map(|(name, value)| {
-            let shown = shown(value, is_secret(resource, name));
+            let shown = display_value(value, is_secret(resource, name));
             (name.clone(), shown)
         })
         .collect()
@@ -230,7 +230,7 @@ fn is_secret(resource: &Resource, parameter: &str) -> bool {
         || kept_quiet && matches!(parameter, "content" | "contents" | "source")
 }
 
-fn shown(value: &Value, secret: bool) -> DisplayValue {
+fn display_value(value: &Value, secret: bool) -> DisplayValue {
     if secret {
         DisplayValue::Secret
     } else {
@@ -263,7 +263,7 @@ fn differences(
         .map(|name| {
             let side = |side: &Map<String, Value>| {
                 let value = side.get(name)?;
-                Some(shown(value, secret(name)))
+                Some(display_value(value, secret(name)))
             };
             Difference {
                 name: name.clone(),
@@ -385,7 +385,7 @@ fn about(before: &Catalog, after: &Catalog) -> Vec<Difference> {
 fn exported(catalog: &Catalog) -> Map<String, Value> {
     let mut exports = Map::new();
     for export in &catalog.exports {
-        let Value::Object(mut members) = super::id::steady(export) else {
+        let Value::Object(mut members) = super::id::canonical_resource(export) else {
             continue;
         };
         for name in ["type", "title", "exported"] {

@@ -47,7 +47,7 @@ impl Catalog {
             &json!({"name": self.name, "environment": self.environment, "other": self.steady_members()}),
         );
         for resource in &self.resources {
-            feed(&steady(resource));
+            feed(&canonical_resource(resource));
         }
         let mut edges: Vec<_> = self
             .edges
@@ -63,7 +63,7 @@ impl Catalog {
         }
         // A catalog without exports has the id that it had before there were exports.
         let mut exports: Vec<String> = (self.exports.iter())
-            .map(|export| canonical_json(&steady(export)))
+            .map(|export| canonical_json(&canonical_resource(export)))
             .collect();
         exports.sort_unstable();
         for export in exports {
@@ -89,7 +89,7 @@ impl Catalog {
 }
 
 /// Returns a resource without its place and with its tags sorted, because they are a set.
-pub(super) fn steady(resource: &Resource) -> Value {
+pub(super) fn canonical_resource(resource: &Resource) -> Value {
     let mut value = serde_json::to_value(resource).expect("a resource is plain data");
     let members = value.as_object_mut().expect("a struct becomes an object");
     members.remove("file");

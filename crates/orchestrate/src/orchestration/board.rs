@@ -26,7 +26,7 @@ pub(super) struct NodeState {
 
 impl NodeState {
     /// Returns the reason why the node cannot run now, if there is one.
-    pub(super) fn unfit(&self) -> Option<UnavailableReason> {
+    pub(super) fn unavailable_reason(&self) -> Option<UnavailableReason> {
         let away = || {
             self.away
                 .clone()

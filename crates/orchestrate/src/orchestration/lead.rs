@@ -101,7 +101,7 @@ impl Leader<'_> {
                 }
                 return self.finish().await;
             }
-            events = self.happens().await?;
+            events = self.next_events().await?;
         }
     }
 
@@ -110,7 +110,11 @@ impl Leader<'_> {
         let steps = (0..).map(StepIndex).zip(&self.run.plan().steps);
         let unfit = steps.filter_map(|(step, planned)| {
             let waits = self.run.statuses()[step.at()].state == StepState::Waiting;
-            let reason = self.sources.board.node_state(&planned.node).unfit();
+            let reason = self
+                .sources
+                .board
+                .node_state(&planned.node)
+                .unavailable_reason();
             reason
                 .filter(|_| waits)
                 .map(|reason| UnavailableNode { step, reason })
@@ -178,7 +182,7 @@ impl Leader<'_> {
     }
 
     /// Returns the next events: the first one, and those right behind it.
-    async fn happens(&mut self) -> Result<Vec<Event>, ServiceError> {
+    async fn next_events(&mut self) -> Result<Vec<Event>, ServiceError> {
         let mut events = tokio::select! {
             events = self.sources.next(&self.run) => events?,
             () = sleep_until(self.inner, self.run.next_deadline()) => vec![Event::TimePassed],

@@ -112,7 +112,7 @@ impl Orchestration {
 
     /// Accepts a run. Some server leads it from here on.
     pub async fn create(&self, new: NewRun, by: &str) -> Result<RunRecord, ServiceError> {
-        if let Some(why) = new.plan.unsound() {
+        if let Some(why) = new.plan.problem() {
             return Err(ServiceError::invalid(format!("cannot run the plan: {why}")));
         }
         self.check_due_and_hooks(&new)?;

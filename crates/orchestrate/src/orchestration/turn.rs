@@ -75,7 +75,7 @@ impl Leader<'_> {
             return Ok(true);
         };
         while self.run.outcome().is_none() {
-            let Some(left) = left(due, self.inner.clock.now()) else {
+            let Some(left) = time_until(due, self.inner.clock.now()) else {
                 break;
             };
             tokio::select! {
@@ -109,7 +109,7 @@ impl Leader<'_> {
                 return Ok(self.store_and_do(vec![expired]).await?.is_ok());
             }
             let latest = self.record.due.start_before;
-            let patience = latest.and_then(|latest| left(latest, self.inner.clock.now()));
+            let patience = latest.and_then(|latest| time_until(latest, self.inner.clock.now()));
             tokio::select! {
                 followed = open.next() => {
                     followed?;
@@ -186,7 +186,7 @@ impl Leader<'_> {
 }
 
 /// Returns how long to sleep until then; `None` if the time has come.
-fn left(then: Timestamp, now: Timestamp) -> Option<Duration> {
+fn time_until(then: Timestamp, now: Timestamp) -> Option<Duration> {
     let left = Duration::try_from(then.duration_since(now)).ok()?;
     (!left.is_zero()).then(|| left.min(LOOK))
 }

@@ -21,13 +21,13 @@ pub(super) fn apply_filter(
     let keep: Vec<bool> = units
         .list
         .iter()
-        .map(|unit| filter.keeps(&site.applications[unit.application].name, &unit.node))
+        .map(|unit| filter.includes(&site.applications[unit.application].name, &unit.node))
         .collect();
     if !keep.contains(&true) {
         return Err(SiteProblem::new("the filter matches nothing").into());
     }
     warn_of_parts(&units, site, &keep, warnings);
-    Ok(contracted(&units, &keep))
+    Ok(contract(&units, &keep))
 }
 
 fn refuse_unknown(units: &Units, site: &Site, filter: &Filter) -> Result<(), PlanError> {
@@ -94,7 +94,7 @@ fn warn_of_parts(units: &Units, site: &Site, keep: &[bool], warnings: &mut Vec<S
 }
 
 /// Returns the kept units. Units that waited for each other through removed ones still wait.
-fn contracted(units: &Units, keep: &[bool]) -> Units {
+fn contract(units: &Units, keep: &[bool]) -> Units {
     let mut place = vec![usize::MAX; units.list.len()];
     let mut list = Vec::new();
     for (at, unit) in units.list.iter().enumerate() {

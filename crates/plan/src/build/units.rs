@@ -61,7 +61,7 @@ pub(super) fn read(site: &Site) -> Result<Units, PlanError> {
     let mut units = Units::default();
     let mut of_component: Vec<Vec<usize>> = Vec::with_capacity(components.len());
     for (application, component) in &components {
-        let nodes = placed(component, &mut problems);
+        let nodes = nodes_of(component, &mut problems);
         let first = units.list.len();
         units.list.extend(nodes.into_iter().map(|node| Unit {
             application: *application,
@@ -125,7 +125,7 @@ fn names(list: &[LocatedName]) -> Vec<String> {
 }
 
 /// Returns the nodes of a component: exactly one, unless it runs on several.
-fn placed(component: &Component, problems: &mut Vec<SiteProblem>) -> Vec<NodeName> {
+fn nodes_of(component: &Component, problems: &mut Vec<SiteProblem>) -> Vec<NodeName> {
     let mut nodes: BTreeMap<NodeName, &LocatedName> = BTreeMap::new();
     for node in &component.nodes {
         match NodeName::new(node.name.clone()) {

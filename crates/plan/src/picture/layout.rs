@@ -257,18 +257,18 @@ fn place(boxes: &mut [Bundle], edges: &[Edge]) -> (f64, f64, Vec<f64>) {
     }
     let tallest = columns
         .iter()
-        .map(|column| tall(column, boxes))
+        .map(|column| column_height(column, boxes))
         .fold(0.0, f64::max);
     for column in &columns {
         stack(column, boxes, tallest);
     }
     for _ in 0..3 {
         for column in &mut columns {
-            arrange(column, boxes, &before);
+            sort_by_neighbours(column, boxes, &before);
             stack(column, boxes, tallest);
         }
         for column in columns.iter_mut().rev() {
-            arrange(column, boxes, &after);
+            sort_by_neighbours(column, boxes, &after);
             stack(column, boxes, tallest);
         }
     }
@@ -277,13 +277,13 @@ fn place(boxes: &mut [Bundle], edges: &[Edge]) -> (f64, f64, Vec<f64>) {
     (width.max(420.0), TOP + tallest + MARGIN, starts.collect())
 }
 
-fn tall(column: &[usize], boxes: &[Bundle]) -> f64 {
+fn column_height(column: &[usize], boxes: &[Bundle]) -> f64 {
     let all: f64 = column.iter().map(|at| boxes[*at].height + GAP_Y).sum();
     all - GAP_Y
 }
 
 /// Sorts a column by the middle of each box's neighbours. Boxes without neighbours stay.
-fn arrange(column: &mut [usize], boxes: &[Bundle], neighbours: &[Vec<usize>]) {
+fn sort_by_neighbours(column: &mut [usize], boxes: &[Bundle], neighbours: &[Vec<usize>]) {
     let center = |at: usize| boxes[at].y + boxes[at].height / 2.0;
     let middle = |at: usize| match neighbours[at].len() {
         0 => center(at),
@@ -302,7 +302,7 @@ fn arrange(column: &mut [usize], boxes: &[Bundle], neighbours: &[Vec<usize>]) {
 }
 
 fn stack(column: &[usize], boxes: &mut [Bundle], tallest: f64) {
-    let mut y = TOP + (tallest - tall(column, boxes)) / 2.0;
+    let mut y = TOP + (tallest - column_height(column, boxes)) / 2.0;
     for at in column {
         let number = boxes[*at].group as f64 - 1.0;
         boxes[*at].x = MARGIN + number * (WIDTH + GAP_X);

@@ -213,7 +213,7 @@ impl Run {
 
     /// Counts the steps in each state.
     pub fn tally(&self) -> StepCounts {
-        status::tally(&self.statuses)
+        status::count_states(&self.statuses)
     }
 
     /// Returns the id of a step's node run. Every caller computes the same id.

@@ -28,7 +28,7 @@ pub enum StepState {
 }
 
 impl StepState {
-    pub fn word(&self) -> &'static str {
+    pub fn name(&self) -> &'static str {
         match self {
             Self::Waiting => "waiting",
             Self::Starting => "starting",
@@ -111,7 +111,7 @@ pub enum RunPhase {
 }
 
 /// Counts the steps in each state.
-pub(super) fn tally(statuses: &[StepStatus]) -> StepCounts {
+pub(super) fn count_states(statuses: &[StepStatus]) -> StepCounts {
     let mut tally = StepCounts::default();
     for status in statuses {
         *match status.state {

@@ -86,7 +86,7 @@ impl Run {
                         "no node with this name has joined".to_owned(),
                     ),
                 };
-                closed.push((one.step, state.word()));
+                closed.push((one.step, state.name()));
                 self.close(one.step, state, Some(message));
                 self.failures += 1;
             }
@@ -273,7 +273,7 @@ impl Run {
 
     /// Ends a step without success, and skips the steps that wait for it.
     fn fail(&mut self, step: StepIndex, state: StepState, message: Option<String>) {
-        let word = state.word();
+        let word = state.name();
         let by_request = state == StepState::Cancelled && self.statuses[step.at()].cancel.is_some();
         self.close(step, state, message);
         self.skip_behind(step, word);
@@ -283,10 +283,10 @@ impl Run {
         self.failures += 1;
         let node = self.plan.steps[step.at()].node.clone();
         if self.succeeded < self.canaries() {
-            self.stop(format!("{node}, a canary, {}", became(word)));
+            self.stop(format!("{node}, a canary, {}", state_phrase(word)));
         } else if self.failures > self.options.tolerated(self.statuses.len()) {
             let reason = match self.failures {
-                1 => format!("{node} {}", became(word)),
+                1 => format!("{node} {}", state_phrase(word)),
                 count => format!("{count} nodes failed"),
             };
             self.stop(reason);
@@ -308,7 +308,7 @@ impl Run {
 
     fn skip_behind(&mut self, step: StepIndex, word: &str) {
         let node = self.plan.steps[step.at()].node.clone();
-        let direct = format!("waits for {node}, which {}", became(word));
+        let direct = format!("waits for {node}, which {}", state_phrase(word));
         let mut waiting: Vec<(StepIndex, String)> = self.after[step.at()]
             .iter()
             .map(|next| (*next, direct.clone()))
@@ -320,7 +320,7 @@ impl Run {
             let through = self.plan.steps[next.at()].node.clone();
             let reason_behind = format!(
                 "waits for {through}, which was skipped because {node} {}",
-                became(word)
+                state_phrase(word)
             );
             self.close(next, StepState::Skipped { reason }, None);
             waiting.extend(
@@ -438,7 +438,7 @@ impl Run {
 }
 
 /// Returns the phrase that follows the name of a node: `failed`, `was lost`.
-fn became(word: &str) -> String {
+fn state_phrase(word: &str) -> String {
     match word {
         "failed" | "timed out" | "never started" => word.to_owned(),
         "lost" | "disabled" | "cancelled" | "skipped" => format!("was {word}"),

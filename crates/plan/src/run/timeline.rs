@@ -56,7 +56,7 @@ impl Run {
                 Some(Bar {
                     step,
                     name,
-                    state: status.state.word().to_owned(),
+                    state: status.state.name().to_owned(),
                     asked,
                     started: status.started,
                     ended: status.ended.unwrap_or(ended).max(asked),

@@ -23,7 +23,7 @@ pub fn timeline_svg(title: &str, timeline: &Timeline) -> String {
         .duration_since(timeline.begun)
         .as_secs_f64()
         .max(0.001);
-    let (bars, hidden) = shown(&timeline.bars);
+    let (bars, hidden) = visible_bars(&timeline.bars);
     let height = TOP + bars.len() as f64 * ROW + 40.0;
     let width = LEFT + WIDTH + 90.0;
     let mut out = format!(
@@ -49,7 +49,7 @@ pub fn timeline_svg(title: &str, timeline: &Timeline) -> String {
 }
 
 /// Returns the bars that fit, and the number of those that do not.
-fn shown(bars: &[Bar]) -> (Vec<&Bar>, usize) {
+fn visible_bars(bars: &[Bar]) -> (Vec<&Bar>, usize) {
     let mut by_length: Vec<&Bar> = bars.iter().collect();
     by_length.sort_by(|one, other| {
         let critical = other.critical.cmp(&one.critical);

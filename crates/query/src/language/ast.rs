@@ -20,12 +20,12 @@ pub(super) fn read(value: &Value) -> Result<Query> {
     from(list(value, "a query")?, 0)
 }
 
-fn wrong(message: impl Into<String>) -> QueryError {
+fn invalid(message: impl Into<String>) -> QueryError {
     QueryError::new(message, NOWHERE)
 }
 
 /// Shows a part of a query in an error.
-fn shown(value: &Value) -> String {
+fn value_text(value: &Value) -> String {
     let text = value.to_string();
     match text.char_indices().nth(80) {
         Some((at, _)) => format!("{}…", &text[..at]),
@@ -35,15 +35,18 @@ fn shown(value: &Value) -> String {
 
 fn list<'a>(value: &'a Value, what: &str) -> Result<&'a [Value]> {
     let items = value.as_array().filter(|items| !items.is_empty());
-    let items =
-        items.ok_or_else(|| wrong(format!("{what} must be a list, not {}", shown(value))))?;
+    let items = items
+        .ok_or_else(|| invalid(format!("{what} must be a list, not {}", value_text(value))))?;
     Ok(items)
 }
 
 fn text<'a>(value: &'a Value, what: &str) -> Result<&'a str> {
-    value
-        .as_str()
-        .ok_or_else(|| wrong(format!("{what} must be a string, not {}", shown(value))))
+    value.as_str().ok_or_else(|| {
+        invalid(format!(
+            "{what} must be a string, not {}",
+            value_text(value)
+        ))
+    })
 }
 
 fn name(text: &str) -> Name {
@@ -75,10 +78,10 @@ fn from(items: &[Value], depth: usize) -> Result<Query> {
             }
             Ok(query)
         }
-        [Value::String(word), ..] => Err(wrong(format!(
+        [Value::String(word), ..] => Err(invalid(format!(
             "a query must begin with [\"from\", ENTITY, …], not with \"{word}\""
         ))),
-        _ => Err(wrong("a query must begin with [\"from\", ENTITY, …]")),
+        _ => Err(invalid("a query must begin with [\"from\", ENTITY, …]")),
     }
 }
 
@@ -88,7 +91,7 @@ fn clause(query: &mut Query, part: &Value, depth: usize) -> Result<()> {
     let count = |items: &[Value]| {
         let number = items.get(1).and_then(Value::as_u64);
         let number = number.and_then(|number| usize::try_from(number).ok());
-        number.ok_or_else(|| wrong(format!("`{word}` needs an integer")))
+        number.ok_or_else(|| invalid(format!("`{word}` needs an integer")))
     };
     match word {
         "extract" => extract(query, &items[1..], depth)?,
@@ -97,14 +100,14 @@ fn clause(query: &mut Query, part: &Value, depth: usize) -> Result<()> {
         "order_by" => {
             let by = items
                 .get(1)
-                .ok_or_else(|| wrong("`order_by` needs fields"))?;
+                .ok_or_else(|| invalid("`order_by` needs fields"))?;
             let by = list(by, "the fields of `order_by`")?;
             query.order_by = by.iter().map(order).collect::<Result<_>>()?;
         }
         "group_by" => query.group_by = items[1..].iter().map(path).collect::<Result<_>>()?,
         _ if query.condition.is_none() => query.condition = Some(condition(part, depth)?),
         _ => {
-            return Err(wrong(
+            return Err(invalid(
                 "a query has one condition: combine several with `and`",
             ));
         }
@@ -116,7 +119,7 @@ fn clause(query: &mut Query, part: &Value, depth: usize) -> Result<()> {
 fn extract(query: &mut Query, items: &[Value], depth: usize) -> Result<()> {
     let (columns, rest) = items
         .split_first()
-        .ok_or_else(|| wrong("`extract` needs columns"))?;
+        .ok_or_else(|| invalid("`extract` needs columns"))?;
     query.columns = match columns {
         Value::Array(several) if !is_function(columns) && !is_inside(columns) => {
             several.iter().map(column).collect::<Result<_>>()?
@@ -142,7 +145,7 @@ fn is_inside(value: &Value) -> bool {
 fn function(value: &Value) -> Result<(Name, Option<Path>)> {
     let called = value
         .get(1)
-        .ok_or_else(|| wrong("`function` needs a name"))?;
+        .ok_or_else(|| invalid("`function` needs a name"))?;
     let called = name(text(called, "the name of a function")?);
     Ok((called, value.get(2).map(path).transpose()?))
 }
@@ -198,16 +201,16 @@ fn literal(value: &Value) -> Result<Literal> {
             value: value.clone(),
             span: NOWHERE,
         }),
-        other => Err(wrong(format!(
+        other => Err(invalid(format!(
             "{} is not a value to compare with",
-            shown(other)
+            value_text(other)
         ))),
     }
 }
 
 fn condition(value: &Value, depth: usize) -> Result<Condition> {
     if depth >= DEEPEST {
-        return Err(wrong(format!(
+        return Err(invalid(format!(
             "this is nested more than {DEEPEST} levels deep"
         )));
     }
@@ -250,7 +253,7 @@ fn condition(value: &Value, depth: usize) -> Result<Condition> {
 }
 
 fn unknown(word: &str) -> QueryError {
-    let error = wrong(format!(
+    let error = invalid(format!(
         "`{word}` is not an operator, or has the wrong number of arguments"
     ));
     error.hint("use and, or, not, =, <, <=, >, >=, ~, ~>, null?, in or subquery")
@@ -282,7 +285,7 @@ fn inside(fields: &Value, within: &Value, depth: usize) -> Result<Condition> {
     let query = match items {
         [Value::String(word), Value::Array(values)] if word == "array" => {
             let Ok([path]) = <[Path; 1]>::try_from(paths) else {
-                return Err(wrong("a list of values needs exactly one field"));
+                return Err(invalid("a list of values needs exactly one field"));
             };
             let values = values.iter().map(literal).collect::<Result<_>>()?;
             return Ok(Condition::InList { path, values });

@@ -140,7 +140,10 @@ impl Matcher {
 pub(super) fn check(query: syntax::Query) -> Result<Query, QueryError> {
     let entity = entity(&query.entity)?;
     let columns = if query.columns.is_empty() {
-        entity.shown().map(|name| shown(entity, name)).collect()
+        entity
+            .column_names()
+            .map(|name| output_column(entity, name))
+            .collect()
     } else {
         checked(&query.columns, |column| check_column(entity, column))?
     };
@@ -193,16 +196,16 @@ fn entity(name: &Name) -> Result<Entity, QueryError> {
     })
 }
 
-fn shown(entity: Entity, name: &'static str) -> Column {
+fn output_column(entity: Entity, name: &'static str) -> Column {
     let (_, source) = entity.field(name).expect("what is shown is a field");
     Column {
         label: name.to_owned(),
         function: None,
-        field: Some(made(source, name, Vec::new())),
+        field: Some(new_field(source, name, Vec::new())),
     }
 }
 
-fn made(source: Source, name: &'static str, steps: Vec<Step>) -> Field {
+fn new_field(source: Source, name: &'static str, steps: Vec<Step>) -> Field {
     match source {
         Source::Node => Field::Node(name),
         Source::Facts => Field::Facts(steps),
@@ -226,7 +229,7 @@ fn field(entity: Entity, path: &Path) -> Result<Field, QueryError> {
         let message = format!("`{name}` has no fields");
         return Err(QueryError::new(message, path.span.clone()));
     }
-    Ok(made(source, name, path.steps.clone()))
+    Ok(new_field(source, name, path.steps.clone()))
 }
 
 fn unknown_field(entity: Entity, path: &Path) -> QueryError {

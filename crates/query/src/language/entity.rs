@@ -193,7 +193,7 @@ impl Entity {
     }
 
     /// Returns the columns to show when a query names none.
-    pub(super) fn shown(self) -> impl Iterator<Item = &'static str> {
+    pub(super) fn column_names(self) -> impl Iterator<Item = &'static str> {
         let fields = self.fields().iter();
         // All facts of a node are too many to read.
         fields

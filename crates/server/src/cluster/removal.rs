@@ -100,7 +100,7 @@ mod tests {
         NodeName::new(text).expect("a name")
     }
 
-    fn why(state: Option<MemberState>, keeps: bool, left: usize) -> String {
+    fn refusal_reason(state: Option<MemberState>, keeps: bool, left: usize) -> String {
         let datastore = DatastoreRecord {
             id: 1,
             name: Some(name("s4")),
@@ -117,12 +117,12 @@ mod tests {
     #[test]
     fn only_a_server_that_keeps_nothing_and_does_not_run_is_removed() {
         let dead = Some(MemberState::Dead);
-        assert_eq!(why(dead, false, 3), "removed");
-        assert_eq!(why(Some(MemberState::Left), false, 1), "removed");
-        assert_eq!(why(None, false, 3), "removed");
-        assert!(why(dead, true, 3).contains("stores data"));
-        assert!(why(dead, false, 2).contains("two servers would be left"));
-        assert!(why(Some(MemberState::Alive), false, 3).contains("is alive"));
-        assert!(why(Some(MemberState::Suspect), false, 3).contains("is alive"));
+        assert_eq!(refusal_reason(dead, false, 3), "removed");
+        assert_eq!(refusal_reason(Some(MemberState::Left), false, 1), "removed");
+        assert_eq!(refusal_reason(None, false, 3), "removed");
+        assert!(refusal_reason(dead, true, 3).contains("stores data"));
+        assert!(refusal_reason(dead, false, 2).contains("two servers would be left"));
+        assert!(refusal_reason(Some(MemberState::Alive), false, 3).contains("is alive"));
+        assert!(refusal_reason(Some(MemberState::Suspect), false, 3).contains("is alive"));
     }
 }

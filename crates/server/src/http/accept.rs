@@ -210,7 +210,7 @@ async fn begin(
         Some(b"h2") => {
             let service = hyper::service::service_fn(move |mut request| {
                 insert(&mut request, &known);
-                let (request, lender) = unread::lend(request);
+                let (request, lender) = unread::lend_body(request);
                 let answering = router.clone().oneshot(request);
                 async move {
                     let response = answering.await;

@@ -27,7 +27,7 @@ pub struct CommandStream {
     subscription: Subscription,
     stage: Stage,
     /// Revision of the last target sent to the agent.
-    told: Option<Revision>,
+    last_sent: Option<Revision>,
     /// A run to send after the message that must precede it.
     next: Option<Box<Envelope>>,
     /// Declared last, so that the node counts as connected until everything else is dropped.
@@ -113,7 +113,7 @@ impl CommandStream {
             services: services.clone(),
             subscription,
             stage: Stage::Welcome,
-            told: None,
+            last_sent: None,
             next: None,
             session,
         })
@@ -222,8 +222,8 @@ impl CommandStream {
 
     fn target_message(&mut self, known: Option<&KnownTarget>) -> (bool, StreamMessage) {
         let written = known.map(|known| known.modified);
-        let news = self.told != written;
-        self.told = written;
+        let news = self.last_sent != written;
+        self.last_sent = written;
         let target = known.map(|known| known.stored.target.clone());
         (news, StreamMessage::Target { target })
     }

@@ -34,7 +34,7 @@ type ReturnSlot = Arc<Mutex<Option<Incoming>>>;
 pub(super) struct Lender(ReturnSlot);
 
 /// Lends the body to the handler of the request.
-pub(super) fn lend(request: hyper::Request<Incoming>) -> (hyper::Request<LentBody>, Lender) {
+pub(super) fn lend_body(request: hyper::Request<Incoming>) -> (hyper::Request<LentBody>, Lender) {
     let returned = ReturnSlot::default();
     let lender = Lender(Arc::clone(&returned));
     let request = request.map(|body| LentBody {

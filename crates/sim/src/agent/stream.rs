@@ -38,7 +38,7 @@ impl Agent {
             tokio::time::sleep(self.servers.transit()).await;
             match message {
                 StreamMessage::Command(envelope) => {
-                    if !self.obey(life, &envelope).await {
+                    if !self.execute(life, &envelope).await {
                         return;
                     }
                 }
@@ -62,7 +62,7 @@ impl Agent {
 
     /// Executes a command and answers it. Returns false if no server has the answer: then the
     /// command comes again with the next connection.
-    async fn obey(&self, life: &Rehearsal, envelope: &Envelope) -> bool {
+    async fn execute(&self, life: &Rehearsal, envelope: &Envelope) -> bool {
         self.strike.step().await;
         let outcome = match &envelope.command {
             Command::Run(request) => {

@@ -200,13 +200,13 @@ fn kind_word(
 ) -> &'static str {
     let chunk = &chunks[graph.state_of[waiter as usize] as usize];
     let _ = target;
-    let own = chunk.requisites.iter().any(|(word, _)| word == kind.word());
+    let own = chunk.requisites.iter().any(|(word, _)| word == kind.name());
     match (kind, own) {
         (OrderKind::Require, false)
             if !chunk.requisites.iter().any(|(word, _)| word == "require") =>
         {
             "prereq or an output"
         }
-        _ => kind.word(),
+        _ => kind.name(),
     }
 }

@@ -42,7 +42,7 @@ const KINDS: [OrderKind; 10] = [
 ];
 
 impl OrderKind {
-    pub(crate) fn word(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::OnFail => "onfail",
             Self::OnFailAny => "onfail_any",
@@ -79,7 +79,7 @@ pub(crate) fn resolve(chunks: &[Chunk]) -> Result<ResolvedStates, Vec<Problem>> 
             let Some((_, wanted)) = chunk
                 .requisites
                 .iter()
-                .find(|(word, _)| word == kind.word())
+                .find(|(word, _)| word == kind.name())
             else {
                 continue;
             };
@@ -87,7 +87,7 @@ pub(crate) fn resolve(chunks: &[Chunk]) -> Result<ResolvedStates, Vec<Problem>> 
             for wanted in wanted {
                 match index.find(wanted) {
                     Some(found) => targets.extend(found),
-                    None => problems.push(index.missing(chunks, kind.word(), wanted)),
+                    None => problems.push(index.missing(chunks, kind.name(), wanted)),
                 }
             }
             let mut seen = HashSet::new();
@@ -98,7 +98,7 @@ pub(crate) fn resolve(chunks: &[Chunk]) -> Result<ResolvedStates, Vec<Problem>> 
         }
         requisites.push(own);
     }
-    let listens = listens(chunks, &index, &mut problems);
+    let listens = listeners(chunks, &index, &mut problems);
     if !problems.is_empty() {
         return Err(problems);
     }
@@ -111,7 +111,7 @@ pub(crate) fn resolve(chunks: &[Chunk]) -> Result<ResolvedStates, Vec<Problem>> 
     })
 }
 
-fn listens(chunks: &[Chunk], index: &Index<'_>, problems: &mut Vec<Problem>) -> Vec<Vec<u32>> {
+fn listeners(chunks: &[Chunk], index: &Index<'_>, problems: &mut Vec<Problem>) -> Vec<Vec<u32>> {
     let mut listens: Vec<Vec<u32>> = vec![Vec::new(); chunks.len()];
     for (number, chunk) in chunks.iter().enumerate() {
         for (word, wanted) in &chunk.requisites {

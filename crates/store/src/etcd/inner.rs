@@ -125,7 +125,7 @@ impl Inner {
             // and says nothing about the other members.
             Err(Failure::NotDone(_)) => self.lose_majority(begun),
             Err(Failure::Unknown(_)) if repeat == Repeat::Always => self.lose_majority(begun),
-            Ok(_) => self.majority.regain(),
+            Ok(_) => self.majority.mark_regained(),
             _ => {}
         }
         answered
@@ -134,7 +134,7 @@ impl Inner {
     /// Records the loss of the majority. From now on, old data is returned where it is allowed, and
     /// a task keeps trying until there is a majority again.
     fn lose_majority(self: &Arc<Self>, since: Instant) {
-        if !self.majority.lose(since) {
+        if !self.majority.mark_lost(since) {
             return;
         }
         tracing::error!("no majority of the datastores answers: writes are suspended");

@@ -24,14 +24,14 @@ impl Majority {
     }
 
     /// Records that attempts since then have failed. Returns whether this is a new loss.
-    pub(super) fn lose(&self, since: Instant) -> bool {
+    pub(super) fn mark_lost(&self, since: Instant) -> bool {
         let mut lost = self.lost();
         let news = lost.is_none();
         lost.get_or_insert(since);
         news
     }
 
-    pub(super) fn regain(&self) {
+    pub(super) fn mark_regained(&self) {
         *self.lost() = None;
     }
 }

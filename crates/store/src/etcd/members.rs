@@ -190,7 +190,7 @@ impl Members {
             () = tokio::time::sleep(self.request_timeout) => {
                 Failure::Unknown(Box::new(NoAnswer(self.request_timeout)))
             }
-            led = self.overtaken(term) => {
+            led = self.newer_leader(term) => {
                 let _ = self.current.compare_exchange(index, led, Ordering::Relaxed, Ordering::Relaxed);
                 return Err(Failure::Unknown(Box::new(LeaderChanged)).at(&endpoint));
             }
@@ -203,7 +203,7 @@ impl Members {
 
     /// Resolves when a leader of a later term than `term` exists, with a member that knows it. A
     /// request that is still unanswered then most likely went to a leader that is gone.
-    async fn overtaken(&self, term: u64) -> usize {
+    async fn newer_leader(&self, term: u64) -> usize {
         tokio::time::sleep(SLOW).await;
         let mut known = term;
         loop {

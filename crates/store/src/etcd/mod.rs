@@ -57,7 +57,7 @@ pub struct EtcdStore {
 impl EtcdStore {
     /// Connects, and checks that a member answers.
     pub async fn connect(options: EtcdOptions) -> Result<Self, StoreError> {
-        let store = Self::unasked(&options).await?;
+        let store = Self::without_connecting(&options).await?;
         match store.inner.newest_revision().await {
             Ok(_) => Ok(store),
             Err(StoreError::Unavailable(source)) => {
@@ -78,7 +78,7 @@ impl EtcdStore {
     /// store starts in the state of a lost majority: it reads where that is allowed, and writes
     /// once there is a majority.
     pub async fn connect_even_to_one(options: EtcdOptions) -> Result<Self, StoreError> {
-        let store = Self::unasked(&options).await?;
+        let store = Self::without_connecting(&options).await?;
         match store.inner.newest_revision().await {
             Err(StoreError::Unavailable(source)) => {
                 if store.inner.any_answers().await {
@@ -91,7 +91,7 @@ impl EtcdStore {
         }
     }
 
-    async fn unasked(options: &EtcdOptions) -> Result<Self, StoreError> {
+    async fn without_connecting(options: &EtcdOptions) -> Result<Self, StoreError> {
         Ok(Self {
             inner: Arc::new(Inner {
                 members: Members::new(options).await?,

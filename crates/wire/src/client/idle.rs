@@ -19,7 +19,7 @@ impl UseCounter {
         UseGuard(Arc::clone(&self.0))
     }
 
-    pub(super) fn none(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         *self.0.borrow() == 0
     }
 

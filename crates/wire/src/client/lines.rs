@@ -116,7 +116,7 @@ impl<T: DeserializeOwned> Lines<T> {
                 Ok(Some(line))
             }
             None if self.buffer.len() > self.longest => {
-                Err(self.bad("a line exceeds the maximum length", None))
+                Err(self.invalid("a line exceeds the maximum length", None))
             }
             None => {
                 self.searched = self.buffer.len();
@@ -127,7 +127,7 @@ impl<T: DeserializeOwned> Lines<T> {
 
     fn decode(&mut self, line: &[u8]) -> Result<T, ClientError> {
         serde_json::from_slice(line).map_err(|source| {
-            let bad = self.bad("a line is not the expected JSON", Some(source.into()));
+            let bad = self.invalid("a line is not the expected JSON", Some(source.into()));
             self.end(bad)
         })
     }
@@ -136,10 +136,10 @@ impl<T: DeserializeOwned> Lines<T> {
     fn finish(&mut self) -> Option<ClientError> {
         self.ended = true;
         let cut = !self.buffer.iter().all(u8::is_ascii_whitespace);
-        cut.then(|| self.bad("the stream ends in the middle of a line", None))
+        cut.then(|| self.invalid("the stream ends in the middle of a line", None))
     }
 
-    fn bad(&self, why: &'static str, source: Option<super::BoxError>) -> ClientError {
+    fn invalid(&self, why: &'static str, source: Option<super::BoxError>) -> ClientError {
         ClientError::BadReply {
             server: self.server.clone(),
             why,

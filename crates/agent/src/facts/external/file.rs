@@ -33,7 +33,7 @@ pub(super) fn kind(path: &Path) -> Result<Kind, ParseProblem> {
         return Ok(Kind::Ignored);
     }
     if !metadata.is_file() {
-        let problem = format!("is {}, not a file", what(&metadata));
+        let problem = format!("is {}, not a file", file_type(&metadata));
         return Err(ParseProblem::new(&problem, "remove it"));
     }
     let ending = path
@@ -48,7 +48,7 @@ pub(super) fn kind(path: &Path) -> Result<Kind, ParseProblem> {
     })
 }
 
-fn what(metadata: &Metadata) -> &'static str {
+fn file_type(metadata: &Metadata) -> &'static str {
     let kind = metadata.file_type();
     if kind.is_fifo() {
         "a pipe"

@@ -128,7 +128,7 @@ fn load(
         Kind::Executable => {
             trust::check(path)?;
             let output = run::run(path, timeout)?;
-            troubles.extend(run::troubles(&output));
+            troubles.extend(run::problems(&output));
             Ok(parse::output(&output.stdout, troubles))
         }
     }

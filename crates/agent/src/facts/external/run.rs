@@ -18,7 +18,7 @@ const STDERR_LIMIT: usize = 16 * 1024;
 
 /// Returns the problems of a run. Like Facter, we use the facts of an executable that fails or
 /// writes to standard error, but we report it.
-pub(super) fn troubles(output: &Output) -> Vec<ParseProblem> {
+pub(super) fn problems(output: &Output) -> Vec<ParseProblem> {
     let mut troubles = Vec::new();
     if !output.status.success() {
         let how = describe(output.status);

@@ -36,7 +36,7 @@ fn shell(script: &str) -> CommandMethod {
     })
 }
 
-async fn carry_out(method: &CommandMethod, stop: CancellationToken) -> Outcome {
+async fn execute(method: &CommandMethod, stop: CancellationToken) -> Outcome {
     let directory = TempDir::new().expect("a directory");
     let spool = Spool::open(directory.path(), SpoolOptions::default()).expect("a spool");
     let order = order();
@@ -62,7 +62,7 @@ async fn carry_out(method: &CommandMethod, stop: CancellationToken) -> Outcome {
 #[tokio::test]
 async fn output_is_reported_and_the_exit_code_decides() {
     let script = "echo out; echo err >&2; printf tail; exit 2";
-    let outcome = carry_out(&shell(script), CancellationToken::new()).await;
+    let outcome = execute(&shell(script), CancellationToken::new()).await;
     assert_eq!(outcome.end.ending, RunEnding::Succeeded);
     let mut told: Vec<(String, String)> = (outcome.logs.into_iter())
         .map(|line| (line.level, line.message))
@@ -73,7 +73,7 @@ async fn output_is_reported_and_the_exit_code_decides() {
         told,
         wanted.map(|(level, text)| (level.to_owned(), text.to_owned()))
     );
-    let outcome = carry_out(&shell("exit 3"), CancellationToken::new()).await;
+    let outcome = execute(&shell("exit 3"), CancellationToken::new()).await;
     assert_eq!(outcome.end.ending, RunEnding::Failed);
     assert!(outcome.end.message.expect("why").contains("exit code 3"));
 }
@@ -81,7 +81,7 @@ async fn output_is_reported_and_the_exit_code_decides() {
 #[tokio::test]
 async fn it_knows_its_run_and_its_causes() {
     let script = "echo \"$BUNRAKU_RUN $BUNRAKU_CAUSES $BUNRAKU_MORE_CAUSES\"";
-    let outcome = carry_out(&shell(script), CancellationToken::new()).await;
+    let outcome = execute(&shell(script), CancellationToken::new()).await;
     assert_eq!(
         outcome.logs[0].message,
         format!("{} [{{\"cause\":\"schedule\"}}] 5", order().id)
@@ -98,7 +98,7 @@ async fn stopping_it_ends_its_whole_process_group() {
         file.display()
     );
     let method = shell(&script);
-    let ended = carry_out(&method, stop.clone());
+    let ended = execute(&method, stop.clone());
     let stopping = async {
         let written = || std::fs::read_to_string(&file).is_ok_and(|text| text.ends_with('\n'));
         eventually(async || written()).await;
@@ -120,7 +120,7 @@ async fn stopping_it_ends_its_whole_process_group() {
 
 #[tokio::test]
 async fn something_that_stays_behind_does_not_hold_the_run_up() {
-    let outcome = carry_out(&shell("sleep 5 & echo done"), CancellationToken::new()).await;
+    let outcome = execute(&shell("sleep 5 & echo done"), CancellationToken::new()).await;
     assert_eq!(outcome.end.ending, RunEnding::Succeeded);
     assert_eq!(outcome.logs[0].message, "done");
 }
@@ -132,7 +132,7 @@ async fn a_program_that_is_not_there_and_a_noop_that_is_not_configured_do_not_st
         noop_command: None,
         success_codes: vec![0],
     });
-    let outcome = carry_out(&method, CancellationToken::new()).await;
+    let outcome = execute(&method, CancellationToken::new()).await;
     assert_eq!(outcome.end.ending, RunEnding::NotStarted);
     let noop = RunOrder {
         mode: RunMode::Noop,

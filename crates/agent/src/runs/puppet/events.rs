@@ -196,7 +196,7 @@ impl PuppetEvent {
         }
         let shown = |value: &Value| match self.redacted {
             Some(true) => Some("[secret]".to_owned()),
-            _ => text(value).map(|text| shortened(&legible(text), LONGEST)),
+            _ => text(value).map(|text| shortened(&decode_checksum(text), LONGEST)),
         };
         Some(PropertyChange {
             property,
@@ -208,7 +208,7 @@ impl PuppetEvent {
 }
 
 /// Decodes checksums of contents. Puppet writes some of them in Base64 and does not say so.
-fn legible(text: String) -> String {
+fn decode_checksum(text: String) -> String {
     let decoded = base64::engine::general_purpose::STANDARD.decode(&text).ok();
     let decoded = decoded.and_then(|bytes| String::from_utf8(bytes).ok());
     let is_checksum = |text: &String| {

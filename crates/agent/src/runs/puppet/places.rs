@@ -79,7 +79,7 @@ async fn ask(program: &Path, options: &PuppetOptions) -> Result<PuppetPaths, Pup
         .args(["config", "print", "--section", "agent", "--color=false"])
         .args(invocation::identity(options))
         .args(NAMES)
-        .output(OutputLimits::within(PATIENCE))
+        .output(OutputLimits::with_timeout(PATIENCE))
         .await
         .map_err(|error| PuppetFailure::DidNotStart {
             why: match error {

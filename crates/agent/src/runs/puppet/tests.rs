@@ -102,7 +102,7 @@ impl Node {
     }
 
     async fn run(&self, mode: RunMode, stop: CancellationToken) -> Outcome {
-        carry_out(&self.options, self.directory.path(), mode, stop).await
+        execute(&self.options, self.directory.path(), mode, stop).await
     }
 }
 
@@ -117,17 +117,17 @@ fn order(mode: RunMode) -> RunOrder {
     }
 }
 
-async fn carry_out(
+async fn execute(
     options: &PuppetOptions,
     directory: &Path,
     mode: RunMode,
     stop: CancellationToken,
 ) -> Outcome {
     let method = PuppetMethod::without_catalogs(options.clone());
-    carry_out_with(&method, directory, mode, stop).await
+    execute_with(&method, directory, mode, stop).await
 }
 
-async fn carry_out_with(
+async fn execute_with(
     method: &PuppetMethod,
     directory: &Path,
     mode: RunMode,

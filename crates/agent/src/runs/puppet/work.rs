@@ -79,7 +79,7 @@ impl PreparedPuppet {
             self.place_catalog()?;
             let mut log = LiveLog::new(self.files.log());
             let status = self.execute(recorder, stop, &mut log).await?;
-            match self.left(&status, &log, stop).await? {
+            match self.process_outcome(&status, &log, stop).await? {
                 ProcessOutcome::Report(report) => {
                     self.check_origin(&report)?;
                     self.publish_report();
@@ -87,7 +87,7 @@ impl PreparedPuppet {
                     return if stop.is_cancelled() {
                         Err(PuppetFailure::Stopped)
                     } else {
-                        self.judge(&report, status, &log, recorder)
+                        self.check_report(&report, status, &log, recorder)
                     };
                 }
                 ProcessOutcome::Collided => {
@@ -161,7 +161,7 @@ impl PreparedPuppet {
                 why: format!("cannot start {}: {error}", self.program.display()),
             })?;
         let status = {
-            let ended = process::attend(&mut child, recorder, stop);
+            let ended = process::supervise(&mut child, recorder, stop);
             tokio::pin!(ended);
             loop {
                 tokio::select! {
@@ -177,7 +177,7 @@ impl PreparedPuppet {
         })
     }
 
-    async fn left(
+    async fn process_outcome(
         &self,
         status: &ExitStatus,
         log: &LiveLog,
@@ -237,7 +237,7 @@ impl PreparedPuppet {
         Ok(())
     }
 
-    fn judge(
+    fn check_report(
         &self,
         report: &PuppetReport,
         status: ExitStatus,

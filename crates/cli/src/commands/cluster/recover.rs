@@ -185,7 +185,7 @@ async fn from_snapshot(
         ));
     }
     let directory = Directory::of(data_dir);
-    let Some(me) = directory.me()? else {
+    let Some(me) = directory.local_member()? else {
         return refuse("this server is not a member of a cluster".to_owned());
     };
     let unnamed: Vec<String> = heard

@@ -181,7 +181,7 @@ pub(crate) fn join(arguments: JoinArguments, context: &Context) -> Result<Exit, 
     let data_dir = data_dir(arguments.place.data_dir.as_ref(), context);
     refuse_embedded_data(&data_dir)?;
     let directory = Directory::of(&data_dir);
-    if directory.me()?.is_some() {
+    if directory.local_member()?.is_some() {
         return Err(Failure::new(format!(
             "this server is already a member of a cluster ({})",
             directory.path().display()

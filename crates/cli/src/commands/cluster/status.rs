@@ -6,7 +6,7 @@ use bunraku_wire::api::cluster::{ClusterStatus, ClusterView};
 use bunraku_wire::endpoints::ShowCluster;
 use jiff::Timestamp;
 
-use crate::cluster_view::{hints, is_whole, last_observation, role, summary, word};
+use crate::cluster_view::{hints, is_whole, last_observation, role, state_name, summary};
 use crate::connection::failed;
 use crate::context::Context;
 use crate::exit::Exit;
@@ -58,7 +58,8 @@ fn show(status: &ClusterStatus) -> Result<(), Failure> {
         let role = role(status, member);
         table.row(vec![
             member.name.to_string(),
-            seen.map_or("unknown", |seen| word(seen.state)).to_owned(),
+            seen.map_or("unknown", |seen| state_name(seen.state))
+                .to_owned(),
             seen.map_or_else(|| "-".to_owned(), |seen| ago(seen.since, now)),
             seen.map_or_else(|| "-".to_owned(), |seen| seen.said_by.to_string()),
             role.word().to_owned(),
@@ -114,7 +115,7 @@ fn show_sight(sight: &ClusterView, json: bool) -> Result<Exit, Failure> {
     for seen in &sight.members {
         table.row(vec![
             seen.name.to_string(),
-            word(seen.state).to_owned(),
+            state_name(seen.state).to_owned(),
             ago(seen.since, now),
             seen.said_by.to_string(),
         ]);

@@ -63,7 +63,7 @@ fn describe(what: &str, module: &PublishedModule) -> String {
 
 pub(super) fn list(context: &Context) -> Result<Exit, Failure> {
     context.with_client(|client| async move {
-        let all: Vec<PublishedModule> = got(client.call(ListModules).await)?;
+        let all: Vec<PublishedModule> = map_reply(client.call(ListModules).await)?;
         if context.global.json {
             output::json(&all)?;
             return Ok(Exit::Done);
@@ -91,9 +91,9 @@ pub(super) fn show(name: &str, version: Option<&str>, context: &Context) -> Resu
         let found: Vec<PublishedModule> = match version {
             Some(version) => {
                 let at = ShowModuleVersion.at((&name.to_owned(), &version.to_owned()));
-                vec![got(client.call(at).await)?]
+                vec![map_reply(client.call(at).await)?]
             }
-            None => got(client.call(ListModuleVersions.at(&name.to_owned())).await)?,
+            None => map_reply(client.call(ListModuleVersions.at(&name.to_owned())).await)?,
         };
         if context.global.json {
             output::json(&found)?;
@@ -108,7 +108,7 @@ pub(super) fn show(name: &str, version: Option<&str>, context: &Context) -> Resu
 pub(super) fn remove(name: &str, version: &str, context: &Context) -> Result<Exit, Failure> {
     context.with_client(|client| async move {
         let at = RemoveModuleVersion.at((&name.to_owned(), &version.to_owned()));
-        got(client.call(at).await)?;
+        map_reply(client.call(at).await)?;
         eprintln!("Removed {name} {version}. Catalogs that pin it can still use it.");
         Ok(Exit::Done)
     })
@@ -150,7 +150,7 @@ pub(super) fn revoke(fingerprint: &str, reason: &str, context: &Context) -> Resu
 
 pub(super) fn keys(context: &Context) -> Result<Exit, Failure> {
     context.with_client(|client| async move {
-        let keys: ModuleKeys = got(client.call(ShowModuleKeys).await)?;
+        let keys: ModuleKeys = map_reply(client.call(ShowModuleKeys).await)?;
         if context.global.json {
             output::json(&keys)?;
             return Ok(Exit::Done);
@@ -184,7 +184,7 @@ pub(super) fn keys(context: &Context) -> Result<Exit, Failure> {
 
 pub(super) fn log(context: &Context) -> Result<Exit, Failure> {
     context.with_client(|client| async move {
-        let events: Vec<ModuleEvent> = got(client.call(ListModuleEvents).await)?;
+        let events: Vec<ModuleEvent> = map_reply(client.call(ListModuleEvents).await)?;
         if context.global.json {
             output::json(&events)?;
             return Ok(Exit::Done);
@@ -199,6 +199,6 @@ pub(super) fn log(context: &Context) -> Result<Exit, Failure> {
     })
 }
 
-fn got<T>(reply: Result<T, ClientError>) -> Result<T, Failure> {
+fn map_reply<T>(reply: Result<T, ClientError>) -> Result<T, Failure> {
     reply.map_err(|error| failed(&error))
 }

@@ -32,7 +32,7 @@ pub(crate) struct SourceArgs {
 impl SourceArgs {
     /// The bytes, and how to speak of them. Nothing of them is unpacked.
     pub(crate) fn package(&self) -> Result<(PathBuf, Vec<u8>), Failure> {
-        let Some(source) = self.elsewhere()? else {
+        let Some(source) = self.remote_source()? else {
             let file = self.file.clone().unwrap_or_default();
             return Ok((file.clone(), read(&file)?));
         };
@@ -49,7 +49,7 @@ impl SourceArgs {
         Ok((PathBuf::from(source.to_string()), package))
     }
 
-    fn elsewhere(&self) -> Result<Option<ModuleSource>, Failure> {
+    fn remote_source(&self) -> Result<Option<ModuleSource>, Failure> {
         let given = |one: &Option<String>| one.clone().unwrap_or_default();
         if let Some(url) = &self.url {
             let sha256 = given(&self.sha256).parse();

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::apply_states::StatesJob;
-use super::{code, read_object, sentence};
+use super::{code, describe_status, read_object};
 use crate::bound_child::{self, Job, ProgramEnd};
 use crate::connection::failed;
 use crate::duration::HumanDuration;
@@ -116,7 +116,7 @@ async fn refused(
     standing: OnceStatus,
 ) -> Result<u8, Failure> {
     let app = &arguments.app;
-    eprintln!("{}", sentence(app, &standing));
+    eprintln!("{}", describe_status(app, &standing));
     match (&standing, arguments.wait) {
         (OnceStatus::Busy { attempt }, Some(span)) => {
             wait_for(client, app, attempt.token, span.0).await
@@ -184,7 +184,7 @@ impl GrantedClaim {
         let lease = KeepOnceClaim.at((app, &self.token));
         let (client, kept) = (self.client.clone(), log.clone());
         let renew = move || {
-            let (client, lease, log) = (client.clone(), lease.clone(), kept.news());
+            let (client, lease, log) = (client.clone(), lease.clone(), kept.unsent());
             async move { client.call_with(lease, &KeepClaim { log }).await }
         };
         let lost = renew_until_lost(self.ttl, self.asked, renew);

@@ -167,7 +167,10 @@ async fn show(client: &Client, app: &AppName, json: bool) -> Result<Exit, Failur
         return Ok(Exit::Done);
     }
     let now = Timestamp::now();
-    let mut text = format!("{}\n", super::sentence(app, &report.summary.standing));
+    let mut text = format!(
+        "{}\n",
+        super::describe_status(app, &report.summary.standing)
+    );
     if let (Some(definition), Some(by)) = (&report.definition, &report.defined_by) {
         let definition = serde_json::to_string_pretty(definition)?;
         text.push_str(&format!("\ndefined by {by}\n{definition}\n"));

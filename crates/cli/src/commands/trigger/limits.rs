@@ -70,7 +70,7 @@ pub(super) async fn define(client: &Client, arguments: DefineArguments) -> Resul
 }
 
 /// Limits in a few words.
-pub(super) fn words(limits: &TriggerLimits) -> String {
+pub(super) fn describe(limits: &TriggerLimits) -> String {
     let mut words = holding_words(limits);
     if !limits.fired_by.is_empty() {
         let names: Vec<&str> = limits.fired_by.iter().map(NodeName::as_str).collect();

@@ -91,7 +91,7 @@ fn download(address: &str, to: &Path) -> Result<(), String> {
         .arg(to)
         .arg("--")
         .arg(address)
-        .output_blocking(OutputLimits::within(TIME_LIMIT))
+        .output_blocking(OutputLimits::with_timeout(TIME_LIMIT))
         .map_err(|error| format!("cannot fetch {address}: curl {error}"))?;
     let code = output.stdout_text();
     match (output.status.success(), code.trim()) {

@@ -43,7 +43,7 @@ pub(crate) fn read(root: &Path) -> Result<Settings, CompileProblem> {
     let text = match std::fs::read_to_string(root.join(FILE)) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return detect(root),
-        Err(error) => return Err(whole(format!("cannot be read: {error}"))),
+        Err(error) => return Err(problem_in_file(format!("cannot be read: {error}"))),
     };
     parse(&text)
 }
@@ -81,14 +81,14 @@ pub(super) fn parse(text: &str) -> Result<Settings, CompileProblem> {
     let compiler = members.text("compiler")?;
     let settings = match compiler.as_deref() {
         Some("static") => {
-            members.only(&["compiler", "site", "repositories"])?;
+            members.check_keys(&["compiler", "site", "repositories"])?;
             let site = members.path("site")?;
             Settings::Static {
                 site: site.unwrap_or_else(|| "site.yaml".to_owned()),
             }
         }
         Some("states") => {
-            members.only(&["compiler", "root", "pillar", "repositories"])?;
+            members.check_keys(&["compiler", "root", "pillar", "repositories"])?;
             let root = members.path("root")?;
             Settings::States {
                 root: root.unwrap_or_else(|| ".".to_owned()),
@@ -108,7 +108,7 @@ pub(super) fn parse(text: &str) -> Result<Settings, CompileProblem> {
 }
 
 fn external(members: &Members<'_>) -> Result<ExternalSettings, CompileProblem> {
-    members.only(&[
+    members.check_keys(&[
         "compiler",
         "command",
         "time_limit",
@@ -178,7 +178,7 @@ impl<'a> Members<'a> {
     }
 
     /// Refuses unknown members: a misspelt one would silently have no effect.
-    pub(super) fn only(&self, known: &[&str]) -> Result<(), CompileProblem> {
+    pub(super) fn check_keys(&self, known: &[&str]) -> Result<(), CompileProblem> {
         for (key, _) in self.pairs {
             if !known.contains(&key.key_text().as_str()) {
                 let message = format!(
@@ -270,7 +270,7 @@ pub(super) fn at(node: &Node, message: String) -> CompileProblem {
     problem_at(FILE, node, message)
 }
 
-fn whole(message: String) -> CompileProblem {
+fn problem_in_file(message: String) -> CompileProblem {
     CompileProblem {
         message,
         file: Some(FILE.to_owned()),

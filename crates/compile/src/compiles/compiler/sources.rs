@@ -258,7 +258,7 @@ impl Sources {
         entries: &mut Vec<SourceEntry>,
         found: &mut FoundFile,
     ) -> Result<(), String> {
-        let unreadable = |error| format!("cannot read {}: {error}", self.shown(directory));
+        let unreadable = |error| format!("cannot read {}: {error}", self.relative_name(directory));
         let listed = std::fs::read_dir(directory).map_err(unreadable)?;
         let mut names = Vec::new();
         for entry in listed {
@@ -271,7 +271,7 @@ impl Sources {
             if entries.len() >= MOST_ENTRIES || depth >= DEEPEST {
                 return Err(format!(
                     "{} has more than {MOST_ENTRIES} entries, or a loop of links",
-                    self.shown(directory)
+                    self.relative_name(directory)
                 ));
             }
             let path = directory.join(&name);
@@ -300,8 +300,9 @@ impl Sources {
         let file = match known {
             Some(file) => file,
             None => {
-                let file = hash(path)
-                    .map_err(|error| format!("cannot read {}: {error}", self.shown(path)))?;
+                let file = hash(path).map_err(|error| {
+                    format!("cannot read {}: {error}", self.relative_name(path))
+                })?;
                 self.hashed().insert(path.to_owned(), file);
                 file
             }
@@ -314,7 +315,7 @@ impl Sources {
         self.hashed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn shown(&self, path: &Path) -> String {
+    fn relative_name(&self, path: &Path) -> String {
         let below = path.strip_prefix(&self.root).unwrap_or(path);
         below.display().to_string()
     }

@@ -61,14 +61,14 @@ impl OtherNodesReader {
         let wanted = arguments.need("function")?;
         let wanted = wanted
             .as_str()
-            .ok_or_else(|| arguments.wrong("`function` must be a string"))?;
+            .ok_or_else(|| arguments.invalid("`function` must be a string"))?;
         let (type_name, function) = if !wanted.contains('.') {
             (wanted.to_owned(), None)
         } else if let Lookup::Known(known) = world.function(wanted) {
             (known.type_name, Some(wanted))
         } else {
             let message = format!("there is no state function `{wanted}`");
-            return Err(arguments.wrong(&message));
+            return Err(arguments.invalid(&message));
         };
         let reference = ResourceReference::new(&type_name, String::new());
         let mut filter: Option<Value> = None;
@@ -129,7 +129,7 @@ impl OtherNodesReader {
                     other.unwrap_or_default(),
                     node.unwrap_or_default()
                 );
-                return Err(arguments.wrong(&message));
+                return Err(arguments.invalid(&message));
             }
             // JSON on one line is YAML, too.
             states.push_str(&format!("{}: {}\n", json!(id), json!({ function: list })));
@@ -149,10 +149,10 @@ impl Arguments<'_> {
     /// Returns the first argument, which is called `name`.
     fn need(&self, name: &str) -> Result<&Value, WorldError> {
         let found = self.positional.first().or_else(|| self.named.get(name));
-        found.ok_or_else(|| self.wrong(&format!("the argument `{name}` is missing")))
+        found.ok_or_else(|| self.invalid(&format!("the argument `{name}` is missing")))
     }
 
-    fn wrong(&self, message: &str) -> WorldError {
+    fn invalid(&self, message: &str) -> WorldError {
         WorldError::new(format!("`{}`: {message}", self.function))
     }
 }

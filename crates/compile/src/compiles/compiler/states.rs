@@ -112,7 +112,7 @@ impl Compiler for StatesCompiler {
         // affects only one node.
         let outcome = tokio::task::spawn_blocking(move || compile(&world, &input)).await;
         let outcome = outcome.map_err(CompileFailure::temporary)?;
-        if let Some(error) = answers.unanswered() {
+        if let Some(error) = answers.take_error() {
             return Err(CompileFailure::temporary(error));
         }
         match outcome {
@@ -152,7 +152,7 @@ struct ServerAnswers {
 }
 
 impl ServerAnswers {
-    fn unanswered(&self) -> Option<ServiceError> {
+    fn take_error(&self) -> Option<ServiceError> {
         self.unanswered
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

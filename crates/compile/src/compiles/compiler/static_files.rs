@@ -177,7 +177,7 @@ fn assemble<'a>(
     if let Some(second) = catalogs.next() {
         let message =
             format!("a second catalog for `{node}`: only one group may provide a catalog");
-        return Err(placed(site, second, message));
+        return Err(problem_at(site, second, message));
     }
     catalog.name = node.to_string();
     catalog.catalog_format.get_or_insert(json!(2));
@@ -295,11 +295,11 @@ fn read_bytes(tree: &Path, path: &str) -> Result<Vec<u8>, CompileProblem> {
 fn named_at(site: &str, named: &NamedFile, problem: CompileProblem) -> CompileProblem {
     match problem.line {
         Some(_) => problem,
-        None => placed(site, named, problem.message),
+        None => problem_at(site, named, problem.message),
     }
 }
 
-fn placed(site: &str, named: &NamedFile, message: String) -> CompileProblem {
+fn problem_at(site: &str, named: &NamedFile, message: String) -> CompileProblem {
     CompileProblem {
         message,
         file: Some(site.to_owned()),

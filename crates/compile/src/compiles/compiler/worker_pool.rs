@@ -182,11 +182,15 @@ impl WorkerPool {
         let catalog = catalog.ok_or_else(|| nonsense("has no catalog and no error".to_owned()))?;
         let catalog: Catalog = serde_json::from_value(catalog)
             .map_err(|error| nonsense(format!("has no readable catalog ({error})")))?;
-        Ok(self.placed(catalog, answered.notes))
+        Ok(self.with_relative_paths(catalog, answered.notes))
     }
 
     /// Makes places relative to the environment's root.
-    fn placed(&self, mut catalog: Catalog, mut notes: Vec<CompileNote>) -> Compilation {
+    fn with_relative_paths(
+        &self,
+        mut catalog: Catalog,
+        mut notes: Vec<CompileNote>,
+    ) -> Compilation {
         for resource in catalog.resources.iter_mut().chain(&mut catalog.exports) {
             resource.file = resource.file.take().map(|file| self.below(&file));
         }

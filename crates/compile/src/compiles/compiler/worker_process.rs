@@ -101,10 +101,10 @@ impl WorkerProcess {
             program: program.clone(),
             source,
         });
-        Ok(Self::around(started?))
+        Ok(Self::from_child(started?))
     }
 
-    fn around(mut child: Child) -> Self {
+    fn from_child(mut child: Child) -> Self {
         let words = Arc::new(Mutex::new(Tail::new(MOST_WORDS)));
         let mut errors = child.stderr.take().expect("piped");
         let heard = Arc::clone(&words);

@@ -15,7 +15,7 @@ pub(super) fn find<'a>(
     while let Some(node) = open.pop_front() {
         for feeder in feeders(node) {
             if feeder == start {
-                return Some(way(start, node, &reached_from));
+                return Some(nodes_of_circle(start, node, &reached_from));
             }
             if !reached_from.contains_key(feeder) {
                 reached_from.insert(feeder, node);
@@ -27,7 +27,7 @@ pub(super) fn find<'a>(
 }
 
 /// Returns the nodes of a circle in the direction in which resources flow.
-fn way(
+fn nodes_of_circle(
     start: &NodeName,
     last: &NodeName,
     reached_from: &BTreeMap<&NodeName, &NodeName>,

@@ -88,7 +88,7 @@ async fn follow(call: Call<FollowReport>) -> HandlerResult<FollowReport> {
         |(services, mut followed)| async move {
             let next = tokio::select! {
                 () = services.shutdown.cancelled() => return None,
-                next = followed.next() => Some(next.map_err(noted).ok()??),
+                next = followed.next() => Some(next.map_err(log_error).ok()??),
                 () = tokio::time::sleep(services.heartbeat) => None,
             };
             Some((next, (services, followed)))
@@ -104,7 +104,7 @@ async fn stream_all(call: Call<FollowReports>) -> HandlerResult<FollowReports> {
     let messages = stream::unfold((services, events), |(services, mut events)| async move {
         let next = tokio::select! {
             () = services.shutdown.cancelled() => return None,
-            next = events.next() => Some(next.map_err(noted).ok()?),
+            next = events.next() => Some(next.map_err(log_error).ok()?),
             () = tokio::time::sleep(services.heartbeat) => None,
         };
         Some((next, (services, events)))
@@ -112,6 +112,6 @@ async fn stream_all(call: Call<FollowReports>) -> HandlerResult<FollowReports> {
     Ok(LineBody::new(messages))
 }
 
-fn noted(error: ServiceError) {
+fn log_error(error: ServiceError) {
     tracing::warn!(error = %error, "a report stream ended; the reader reconnects");
 }

@@ -133,7 +133,7 @@ impl RunPlan {
     }
 
     /// Returns why these steps cannot be executed, if a plan from outside is not valid.
-    pub fn unsound(&self) -> Option<&'static str> {
+    pub fn problem(&self) -> Option<&'static str> {
         let mut open = vec![0usize; self.groups.len()];
         for (at, step) in self.steps.iter().enumerate() {
             if step.group == 0 || step.group as usize > self.groups.len() {

@@ -124,7 +124,7 @@ impl RealNode {
         let plugins = Plugins::open(&self.path("data"), catalogs.clone(), plugins);
         let method = PuppetMethod::new(options, catalogs, plugins.expect("plugins"));
         let stop = CancellationToken::new();
-        carry_out_with(&method, self.directory.path(), RunMode::Enforce, stop).await
+        execute_with(&method, self.directory.path(), RunMode::Enforce, stop).await
     }
 
     fn resources(&self) -> serde_json::Value {

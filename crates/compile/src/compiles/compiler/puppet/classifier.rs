@@ -21,7 +21,7 @@ pub(crate) async fn classify(command: &[String], node: &str) -> Result<Value, Co
     let failed = |why: String| {
         CompileFailure::message(format!("the node classifier `{program}` failed: {why}"))
     };
-    let limits = OutputLimits::within(TIME_LIMIT);
+    let limits = OutputLimits::with_timeout(TIME_LIMIT);
     let asked = Program::new(program).args(arguments).arg(node);
     match asked.output(limits).await {
         Err(error) => Err(failed(format!("it {error}"))),

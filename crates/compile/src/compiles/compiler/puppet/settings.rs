@@ -105,7 +105,7 @@ impl Default for PuppetOptions {
 
 impl PuppetSettings {
     pub(in super::super) fn read(members: &Members<'_>) -> Result<Self, CompileProblem> {
-        members.only(&[
+        members.check_keys(&[
             "compiler",
             "workers",
             "time_limit",
@@ -150,7 +150,7 @@ fn puppet_settings(members: &Members<'_>) -> Result<BTreeMap<String, Value>, Com
         return Ok(BTreeMap::new());
     };
     let given = Members::of(node, "`settings`")?;
-    given.only(&PUPPET_SETTINGS)?;
+    given.check_keys(&PUPPET_SETTINGS)?;
     let value = |(key, node): &(Node, Node)| {
         let value = node.to_json();
         match value {

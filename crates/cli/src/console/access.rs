@@ -36,7 +36,7 @@ impl ConsoleAuth {
     }
 
     /// Compares hashes, so that the duration reveals nothing about the key.
-    fn fits(&self, given: &str) -> bool {
+    fn is_key(&self, given: &str) -> bool {
         ContentId::of(given.as_bytes()) == ContentId::of(self.key.as_bytes())
     }
 
@@ -51,7 +51,7 @@ impl ConsoleAuth {
         cookies
             .flat_map(|text| text.split(';'))
             .filter_map(|pair| pair.trim().split_once('='))
-            .any(|(name, value)| name == self.cookie && self.fits(value))
+            .any(|(name, value)| name == self.cookie && self.is_key(value))
     }
 
     /// Accepts the key from the address and redirects, so that the address bar no longer shows it.
@@ -69,7 +69,7 @@ impl ConsoleAuth {
         (StatusCode::SEE_OTHER, headers).into_response()
     }
 
-    fn judge(&self, request: &Request) -> Result<Option<Response>, PageError> {
+    fn check(&self, request: &Request) -> Result<Option<Response>, PageError> {
         if !self.is_ours(request.headers()) {
             return Err(PageError::forbidden(
                 "this console does not serve that host name",
@@ -84,7 +84,7 @@ impl ConsoleAuth {
         }
         let query = request.uri().query().unwrap_or_default();
         if let Some(given) = query.strip_prefix("key=") {
-            return if self.fits(given) {
+            return if self.is_key(given) {
                 Ok(Some(self.let_in(request.uri().path())))
             } else {
                 Err(no_key())
@@ -113,7 +113,7 @@ pub(super) async fn guard(
 ) -> Response {
     // The style and script of the pages are not secret, and the refusal page needs them too.
     let open = ["/console.css", "/console.js"].contains(&request.uri().path());
-    let mut response = match door.judge(&request) {
+    let mut response = match door.check(&request) {
         Ok(None) => next.run(request).await,
         Err(_) if open && door.is_ours(request.headers()) => next.run(request).await,
         Ok(Some(response)) => response,
