@@ -7,7 +7,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
-use crate::settle::{Settled, settle};
+use crate::settle::{Settled, Unsettled, try_settle};
 use crate::{Compare, KeyValue, Store, StoreError, Transaction, TransactionOutcome};
 
 /// The number of attempts before the loop gives up.
@@ -57,13 +57,14 @@ where
             (Err(error), None) => return Err(error),
         };
         let pause = pause(attempt, &transaction);
-        match (settle(store, transaction).await, doubt.take()) {
+        match (try_settle(store, transaction).await, doubt.take()) {
             (Ok(Settled::Committed), _) => return Ok(result),
             (Ok(Settled::Refused(found)), still) => (reads, doubt) = (found, still),
-            (Err(StoreError::OutcomeUnknown(new)), None) => doubt = Some(new),
-            // Twice in a row the store did not answer, or another writer hid the answer.
+            // The store works, so the current state is worth another look, however often.
+            (Err(Unsettled::Hidden(new)), still) => doubt = Some(still.unwrap_or(new)),
+            (Err(Unsettled::Unanswered(new)), None) => doubt = Some(new),
             (Err(_), Some(doubt)) => return Err(doubt_error(doubt)),
-            (Err(error), None) => return Err(error.into()),
+            (Err(unsettled), None) => return Err(StoreError::from(unsettled).into()),
         }
         if let Some(pause) = pause {
             tokio::time::sleep(pause).await;

@@ -38,17 +38,44 @@ impl Settled {
     }
 }
 
+/// The reason for which an unknown outcome stays unknown.
+pub(crate) enum Unsettled {
+    /// The store does not answer.
+    Unanswered(Box<dyn std::error::Error + Send + Sync>),
+    /// The store answers, but another writer has changed what would show the outcome.
+    Hidden(Box<dyn std::error::Error + Send + Sync>),
+    /// The store refused the transaction, or failed in another way. It was not committed.
+    Failed(StoreError),
+}
+
+impl From<Unsettled> for StoreError {
+    fn from(unsettled: Unsettled) -> Self {
+        match unsettled {
+            Unsettled::Unanswered(doubt) | Unsettled::Hidden(doubt) => Self::OutcomeUnknown(doubt),
+            Unsettled::Failed(error) => error,
+        }
+    }
+}
+
 /// Commits a transaction. If the outcome is unknown, finds out.
 ///
 /// A transaction without compares is repeated until it is answered: use it only for writes that
 /// may happen again. Fails with [`StoreError::OutcomeUnknown`] if the store does not answer, or if
 /// the state does not tell whose write it shows.
 pub async fn settle(store: &dyn Store, transaction: Transaction) -> Result<Settled, StoreError> {
+    Ok(try_settle(store, transaction).await?)
+}
+
+/// Does the same as [`settle`], and says why an outcome stays unknown.
+pub(crate) async fn try_settle(
+    store: &dyn Store,
+    transaction: Transaction,
+) -> Result<Settled, Unsettled> {
     let doubt = match store.commit(transaction.clone()).await {
         Ok(TransactionOutcome::Committed(_)) => return Ok(Settled::Committed),
         Ok(TransactionOutcome::Refused(reads)) => return Ok(Settled::Refused(reads)),
         Err(StoreError::OutcomeUnknown(doubt)) => doubt,
-        Err(error) => return Err(error),
+        Err(error) => return Err(Unsettled::Failed(error)),
     };
     let marks = marks(&transaction);
     let copy = Transaction {
@@ -64,11 +91,12 @@ pub async fn settle(store: &dyn Store, transaction: Transaction) -> Result<Settl
             Ok(TransactionOutcome::Refused(found)) if are_left(&marks, &found) => {
                 return Ok(Settled::Committed);
             }
+            Ok(TransactionOutcome::Refused(_)) => return Err(Unsettled::Hidden(doubt)),
             Err(StoreError::OutcomeUnknown(_) | StoreError::Unavailable(_)) => {}
-            Ok(TransactionOutcome::Refused(_)) | Err(_) => break,
+            Err(_) => break,
         }
     }
-    Err(StoreError::OutcomeUnknown(doubt))
+    Err(Unsettled::Unanswered(doubt))
 }
 
 /// A key that shows whether a transaction was committed: the transaction requires one state of it

@@ -180,6 +180,45 @@ async fn a_write_that_another_writer_hides_is_not_repeated() {
     assert_eq!(text(&*inner, LIST).await.as_deref(), Some("mine\nother\n"));
 }
 
+/// Loses a number of requests. Each time, another writer is faster than the copy that follows.
+struct OvertakenWriter {
+    inner: SharedStore,
+    lost: AtomicU64,
+}
+
+impl Overlay for OvertakenWriter {
+    fn inner(&self) -> &SharedStore {
+        &self.inner
+    }
+
+    async fn do_commit(&self, transaction: Transaction) -> Result<TransactionOutcome, StoreError> {
+        let left = self.lost.load(Ordering::SeqCst);
+        // The copy that settles the outcome gets through, and is refused.
+        if left == 0 || self.lost.swap(left - 1, Ordering::SeqCst) % 2 == 1 {
+            return self.inner.commit(transaction).await;
+        }
+        add(&*self.inner, &format!("other-{left}"))
+            .await
+            .expect("added");
+        Err(StoreError::OutcomeUnknown("the request was lost".into()))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_answers_is_asked_again_however_often_outcomes_are_hidden() {
+    let inner = memory();
+    let store = OvertakenWriter {
+        inner: inner.clone(),
+        lost: AtomicU64::new(8),
+    };
+    add(&store, "mine").await.expect("added");
+    let list = text(&*inner, LIST).await;
+    assert_eq!(
+        list.as_deref(),
+        Some("other-8\nother-6\nother-4\nother-2\nmine\n")
+    );
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_refusal_that_may_be_the_consequence_of_its_own_write_is_an_unknown_outcome() {
     let inner = memory();

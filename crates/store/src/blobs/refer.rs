@@ -132,18 +132,25 @@ impl<P: Place> BlobStore<P> {
     }
 
     /// Repeats the transaction until it is committed. Writing the same key again changes nothing,
-    /// so an unknown outcome does not matter.
+    /// so an unknown outcome does not matter. Content that is missing or corrupt is a certain
+    /// answer even after one: if the transaction had been committed, the content would exist.
     async fn commit_wanted(
         &self,
         id: ContentId,
         complete: impl Fn(Transaction) -> Transaction,
     ) -> Result<(), BlobError> {
         compare_and_swap(&*self.store, |_| async {
-            let found = self.find_sound(id).await?;
-            let transaction = complete(add_conditions(Transaction::new(), id, &found));
-            Ok(Swap::Write(transaction, ()))
+            match self.find_sound(id).await {
+                Ok(found) => {
+                    let transaction = complete(add_conditions(Transaction::new(), id, &found));
+                    Ok(Swap::Write(transaction, Ok(())))
+                }
+                Err(error @ BlobError::Missing(_)) => Ok(Swap::Done(Err(error))),
+                Err(error) if error.is_damage() => Ok(Swap::Done(Err(error))),
+                Err(error) => Err(error),
+            }
         })
-        .await
+        .await?
     }
 
     pub(super) async fn with_reference(
