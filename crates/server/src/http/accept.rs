@@ -206,27 +206,22 @@ async fn begin(
     };
     let info = ConnectionInfo { address, identity };
     let (router, known) = (shared.router.clone(), info.clone());
-    let serving: ServedConnection = match stream.get_ref().1.alpn_protocol() {
-        Some(b"h2") => {
-            let service = hyper::service::service_fn(move |mut request| {
-                insert(&mut request, &known);
-                let (request, lender) = unread::lend_body(request);
-                let answering = router.clone().oneshot(request);
-                async move {
-                    let response = answering.await;
-                    lender.read_rest().await;
-                    response
-                }
-            });
-            Box::pin(shared.http2.serve_connection(TokioIo::new(stream), service))
+    let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    let service = hyper::service::service_fn(move |mut request| {
+        insert(&mut request, &known);
+        let (request, lender) = unread::lend_body(request);
+        let answering = router.clone().oneshot(request);
+        async move {
+            let response = answering.await;
+            lender.read_rest().await;
+            response
         }
-        _ => {
-            let service = hyper::service::service_fn(move |mut request| {
-                insert(&mut request, &known);
-                router.clone().oneshot(request)
-            });
-            Box::pin(shared.http1.serve_connection(TokioIo::new(stream), service))
-        }
+    });
+    let stream = TokioIo::new(stream);
+    let serving: ServedConnection = if is_http2 {
+        Box::pin(shared.http2.serve_connection(stream, service))
+    } else {
+        Box::pin(shared.http1.serve_connection(stream, service))
     };
     Some((serving, info))
 }

@@ -1,12 +1,12 @@
 //! The part of a request's body that nobody read.
 //!
-//! A refusal goes out before the body is read. Over HTTP/2, the stream is then reset while the
-//! client still sends, and many clients report the reset instead of the refusal. So what is left
-//! of the body is read and dropped before the reply goes out, within limits: a client that sends
-//! more than that is cut off, whatever it makes of it.
+//! A refusal is ready before the body is read. If it goes out at once, the stream (HTTP/2) or the
+//! connection (HTTP/1) is reset while the client still sends, and many clients report the reset
+//! instead of the refusal. So what is left of the body is read and dropped before the reply goes
+//! out, within limits: a client that sends more than that is cut off.
 //!
-//! Absent here: HTTP/1, where the reply always arrives, and where reading a body that the client
-//! holds back (`Expect: 100-continue`) would ask for it.
+//! A body that the client holds back (`Expect: 100-continue`) is not read, because reading asks
+//! for it.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,13 +30,13 @@ pub(super) struct LentBody {
 
 type ReturnSlot = Arc<Mutex<Option<Incoming>>>;
 
-/// The lender's side.
-pub(super) struct Lender(ReturnSlot);
+/// The lender's side. Contains `None` if the rest of the body must not be read.
+pub(super) struct Lender(Option<ReturnSlot>);
 
 /// Lends the body to the handler of the request.
 pub(super) fn lend_body(request: hyper::Request<Incoming>) -> (hyper::Request<LentBody>, Lender) {
     let returned = ReturnSlot::default();
-    let lender = Lender(Arc::clone(&returned));
+    let lender = Lender((!is_held_back(&request)).then(|| Arc::clone(&returned)));
     let request = request.map(|body| LentBody {
         body: Some(body),
         returned,
@@ -44,10 +44,17 @@ pub(super) fn lend_body(request: hyper::Request<Incoming>) -> (hyper::Request<Le
     (request, lender)
 }
 
+/// Returns whether the client sends the body only when it is asked to.
+fn is_held_back(request: &hyper::Request<Incoming>) -> bool {
+    let expected = request.headers().get(hyper::header::EXPECT);
+    expected.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
+}
+
 impl Lender {
     /// Reads the rest of a body that was dropped before its end.
     pub(super) async fn read_rest(self) {
-        let returned = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(slot) = self.0 else { return };
+        let returned = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut body) = returned else { return };
         let reading = async {
             let mut left = MOST_BYTES;
