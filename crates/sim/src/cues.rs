@@ -125,6 +125,26 @@ pub(crate) fn ordered_run(nodes: &[NodeName], bug: Option<Bug>) -> NewRun {
 }
 
 impl Fleet {
+    /// Returns true if a person would start an ordered run now. With faults, at any time. Without
+    /// them, all of its steps shall begin: each node is connected and has a catalog to apply.
+    pub(crate) async fn may_start_ordered_run(&self) -> bool {
+        if self.plan.faults {
+            return true;
+        }
+        for node in &self.names {
+            if self.field(keys::target(node)).await.is_none() {
+                return false;
+            }
+        }
+        self.connections_are_true().await
+    }
+
+    pub(crate) async fn start_ordered_run_if_possible(&mut self) {
+        if self.may_start_ordered_run().await {
+            self.start_ordered_run().await;
+        }
+    }
+
     /// A person starts an ordered run over the first nodes.
     pub(crate) async fn start_ordered_run(&mut self) {
         self.ordered_runs_left -= 1;

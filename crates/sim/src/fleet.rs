@@ -231,7 +231,7 @@ impl Fleet {
             // A server that was struck comes back automatically.
             (true, false) => self.servers.restart(number),
             (_, true) if self.ordered_runs_left > 0 && chance.happens(40) => {
-                self.start_ordered_run().await;
+                self.start_ordered_run_if_possible().await;
             }
             (_, true) if chance.happens(20) => self.push_code().await,
             (_, true) if !self.plan.auto_release => self.release_some().await,
@@ -295,6 +295,10 @@ impl Fleet {
     /// Ends the faults, waits until nothing is left to do, and checks the result.
     pub async fn settle_and_check(&mut self) {
         self.servers.end_faults();
+        if self.ordered_runs_left > 0 {
+            self.until("ordered runs may start", Self::may_start_ordered_run)
+                .await;
+        }
         while self.ordered_runs_left > 0 {
             self.start_ordered_run().await;
         }
@@ -404,7 +408,7 @@ impl Fleet {
     }
 
     /// Returns the catalog that a document names.
-    async fn field(&self, key: String) -> Option<String> {
+    pub(crate) async fn field(&self, key: String) -> Option<String> {
         let found = self.store.get(&key).await.expect("memory answers")?;
         let found: serde_json::Value = serde_json::from_slice(&found.value).expect("JSON");
         Some(found["catalog"].as_str()?.to_owned())
