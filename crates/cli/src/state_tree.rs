@@ -22,7 +22,8 @@ pub(crate) struct StateArgs {
     /// Pillar data: a directory with a top file, or a YAML or JSON file [default: the directory `pillar` next to the tree].
     #[arg(long, value_name = "PATH")]
     pub(crate) pillar: Vec<PathBuf>,
-    /// Pillar data as a JSON object; overrides all files.
+    /// Pillar data as a JSON object; overrides all files. `-` reads it from standard input; on the
+    /// command line, every user of the machine can see it.
     #[arg(long, value_name = "JSON")]
     pub(crate) pillar_json: Option<String>,
     /// Node name for top files, instead of this machine's.
@@ -175,10 +176,21 @@ fn data(
         directories.extend(data_beside(root));
     }
     if let Some(text) = &arguments.pillar_json {
-        match serde_json::from_str(text) {
+        match serde_json::from_str(&pillar_text(text)?) {
             Ok(Value::Object(members)) => over.extend(members),
             _ => return Err(StateTreeError::PillarJson),
         }
     }
     Ok((directories, over))
+}
+
+/// Returns the JSON of `--pillar-json`, which `-` takes from standard input.
+pub(crate) fn pillar_text(argument: &str) -> Result<String, StateTreeError> {
+    if argument != "-" {
+        return Ok(argument.to_owned());
+    }
+    std::io::read_to_string(std::io::stdin()).map_err(|source| StateTreeError::Read {
+        path: PathBuf::from("standard input"),
+        source,
+    })
 }

@@ -3,14 +3,18 @@
 //! The program and the states are copied there, the apply runs there (with
 //! that machine's facts), and what was copied goes away again. Only the
 //! program stays, under its hash in the user's cache, for the next time.
+//!
+//! Pillar data is copied as a file, over standard input: on a command line, every user there could
+//! see it.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::failure::Failure;
 use crate::local_apply::ApplyArgs;
 use crate::ssh::{Binary, SshConnection, Upload, quoted};
-use crate::state_tree::{StateArgs, tree_of};
+use crate::state_tree::{StateArgs, StateTreeError, pillar_text, tree_of};
 
 /// Where everything of ours is there.
 const CACHE: &str = r#""$HOME"/.cache/bunraku"#;
@@ -21,6 +25,8 @@ struct StagedFiles {
     trees: Vec<(String, PathBuf)>,
     /// Each a shell word.
     words: Vec<String>,
+    /// The copy of `--pillar-json`, which must exist until it is uploaded.
+    pillar: Option<tempfile::NamedTempFile>,
 }
 
 pub(super) fn run(destination: &str, arguments: &ApplyArgs, json: bool) -> ExitCode {
@@ -41,7 +47,7 @@ fn apply(destination: &str, arguments: &ApplyArgs, json: bool) -> Result<ExitCod
     );
     let there = remote.run("copy the states", &script, &Upload::Trees(&staged.trees))?;
     let there = quoted(there.trim_end_matches('\n'));
-    let mut words = staged.words;
+    let StagedFiles { mut words, .. } = staged;
     words.extend(flags(arguments, json));
     // The terminal's Ctrl-C and a lost connection reach the apply itself,
     // which ends its step; the shell waits for it, and then cleans up.
@@ -66,6 +72,11 @@ impl StagedFiles {
         let path = staged.place_of_path(arguments)?;
         for pillar in &arguments.states.pillar {
             let word = staged.add(pillar)?;
+            staged.words.push(format!("--pillar {word}"));
+        }
+        // After all files, because it overrides them.
+        if let Some(argument) = &arguments.states.pillar_json {
+            let word = staged.add_pillar(&pillar_text(argument)?)?;
             staged.words.push(format!("--pillar {word}"));
         }
         for root in &arguments.source_root {
@@ -116,6 +127,19 @@ impl StagedFiles {
         })
     }
 
+    /// Copies pillar data from a file that only this user may read.
+    fn add_pillar(&mut self, text: &str) -> Result<String, Failure> {
+        let is_object = serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(text);
+        if is_object.is_err() {
+            return Err(StateTreeError::PillarJson.into());
+        }
+        let mut file = tempfile::Builder::new().suffix(".json").tempfile()?;
+        file.write_all(text.as_bytes())?;
+        let word = self.add(file.path())?;
+        self.pillar = Some(file);
+        Ok(word)
+    }
+
     /// One more directory or file to copy; the word that names its copy.
     fn add(&mut self, path: &Path) -> Result<String, Failure> {
         std::fs::metadata(path).map_err(|error| {
@@ -144,7 +168,7 @@ fn flags(arguments: &ApplyArgs, json: bool) -> Vec<String> {
             StateArgs {
                 state_root: _,
                 pillar: _,
-                pillar_json,
+                pillar_json: _,
                 node,
             },
         noop,
@@ -180,7 +204,6 @@ fn flags(arguments: &ApplyArgs, json: bool) -> Vec<String> {
     );
     let path = |path: &Path| path.to_string_lossy().into_owned();
     let values = [
-        ("--pillar-json", pillar_json.clone()),
         ("--node", node.clone()),
         ("--order", order.map(|mode| mode.to_string())),
         (

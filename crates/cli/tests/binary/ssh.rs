@@ -180,6 +180,42 @@ fn states_are_applied_over_ssh_and_nothing_but_the_program_stays() {
 }
 
 #[test]
+fn pillar_data_from_standard_input_is_on_no_command_line() {
+    let site = Site::new();
+    let ssh = SshServer::start(&site.path("ssh"));
+    let (seen, made) = (site.path("seen"), site.path("made"));
+    let file = site.path("app.sls");
+    let states = format!(
+        "look:\n  cmd.run:\n    - name: cat /proc/[0-9]*/cmdline >{} 2>/dev/null || true\n\
+         {}:\n  file.managed:\n    - contents: {{{{ pillar.word }}}}\n    - mode: '0600'\n",
+        seen.display(),
+        made.display()
+    );
+    std::fs::write(&file, states).unwrap();
+    let state_dir = site.path("state");
+    let mut command = bunraku();
+    command
+        .args(["apply", "--ssh", "127.0.0.1"])
+        .args(ssh.flags("user_key"))
+        .args(["--pillar-json", "-", "--state-dir"])
+        .args([&state_dir, &file])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let secret = format!("correct-horse-{}", child.id());
+    let pillar = serde_json::json!({"word": secret}).to_string();
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), pillar.as_bytes()).unwrap();
+    let done = child.wait_with_output().unwrap();
+    assert!(done.status.success(), "{}", told(&done));
+    assert!(std::fs::read_to_string(&made).unwrap().contains(&secret));
+    let seen = String::from_utf8_lossy(&std::fs::read(&seen).unwrap()).into_owned();
+    assert!(seen.contains("app") && !seen.contains(&secret), "{seen}");
+    assert!(!told(&done).contains(&secret), "{}", told(&done));
+    assert_eq!(left_over(&ssh.home()), ["bin"]);
+}
+
+#[test]
 fn the_exit_code_of_the_other_machine_is_ours() {
     let site = Site::new();
     let ssh = SshServer::start(&site.path("ssh"));

@@ -2,11 +2,12 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::PermissionsExt;
 
 use sha2::{Digest, Sha256};
 use similar::TextDiff;
 
-use super::desired::{Content, DesiredFile, Template};
+use super::desired::{Content, DesiredFile, ShowDiff, Template};
 use super::edit;
 use super::observed::read_whole;
 use super::template;
@@ -96,7 +97,7 @@ pub(super) fn compare(
     };
     let new_sum = checksum(&mut *open(desired, &wanted, access)?).map_err(cannot)?;
     check_source(desired, &new_sum)?;
-    let diff = if desired.show_diff {
+    let diff = if may_show_diff(desired, old.as_ref()) {
         diff(desired, old, &wanted, access)?
     } else {
         None
@@ -266,6 +267,29 @@ pub(super) fn checksum(from: &mut (impl Read + ?Sized)) -> io::Result<String> {
     let mut sink = Sink(Sha256::new());
     io::copy(from, &mut sink)?;
     Ok(hex::encode(sink.0.finalize()))
+}
+
+/// The mode of a new file without a declared one, if the umask is the usual one.
+const NEW_FILE: u32 = 0o644;
+const READ_BY_OTHERS: u32 = 0o004;
+
+/// Returns whether the change of the content may be shown. Anyone who may read reports would
+/// otherwise learn what only the owner of the file may read.
+fn may_show_diff(desired: &DesiredFile, old: Option<&File>) -> bool {
+    match desired.show_diff {
+        ShowDiff::Always => true,
+        ShowDiff::Never => false,
+        ShowDiff::IfReadable => {
+            let before = match old.map(File::metadata) {
+                None => NEW_FILE,
+                Some(Ok(old)) => old.permissions().mode(),
+                Some(Err(_)) => return false,
+            };
+            let mode = desired.file_mode.as_ref();
+            let after = mode.map_or(before, |mode| mode.applied_to(before, false));
+            before & after & READ_BY_OTHERS != 0
+        }
+    }
 }
 
 /// Returns a unified diff of two small texts.

@@ -22,7 +22,7 @@ pub(crate) struct DesiredFile {
     pub(super) backup: bool,
     pub(super) makedirs: bool,
     pub(super) create: bool,
-    pub(super) show_diff: bool,
+    pub(super) show_diff: ShowDiff,
     pub(super) follow: bool,
     pub(super) validate: Option<Validate>,
     pub(super) tree: Option<Tree>,
@@ -74,6 +74,16 @@ pub(super) struct Tree {
     /// Puppet purges directories only with `force`.
     pub(super) purge_directories: bool,
     pub(super) ignore: Vec<String>,
+}
+
+/// Whether a diff of the content is shown.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum ShowDiff {
+    Always,
+    /// If everyone on the machine may read the file, before and after: reports must not show more
+    /// than the file itself.
+    IfReadable,
+    Never,
 }
 
 impl DesiredFile {
@@ -138,7 +148,12 @@ impl DesiredFile {
             backup: declaration.value("backup") != Some(&Value::Bool(false)),
             makedirs: declaration.boolean("makedirs")?.unwrap_or(false),
             create: declaration.boolean("create")?.unwrap_or(true),
-            show_diff: !secret && declaration.boolean("show_diff")?.unwrap_or(true),
+            show_diff: match declaration.boolean("show_diff")? {
+                _ if secret => ShowDiff::Never,
+                Some(false) => ShowDiff::Never,
+                Some(true) => ShowDiff::Always,
+                None => ShowDiff::IfReadable,
+            },
             follow: declaration.word("links", &["follow", "manage"])? == Some("follow"),
             validate: validate(declaration)?,
             tree,

@@ -95,7 +95,10 @@ pub(super) static SPEC: TypeSpec = TypeSpec {
             "selinux_ignore_defaults",
             "accepted for compatibility with Puppet; no effect",
         ),
-        parameter("show_diff", "false: show no diff"),
+        parameter(
+            "show_diff",
+            "true: show the diff; false: show none; default: only if everyone may read the file, before and after",
+        ),
         parameter(
             "source",
             "addresses of the content; the first one that exists is used",

@@ -106,7 +106,10 @@ fn a_file_gets_its_content_mode_and_owner() {
     let metadata = fs::metadata(root.path("a")).expect("a file");
     assert_eq!((metadata.uid(), metadata.gid()), (1, 3));
 
-    let outcome = root.file("a", json!({"content": "two\n", "mode": "u=rw,go=r"}));
+    let outcome = root.file(
+        "a",
+        json!({"content": "two\n", "mode": "u=rw,go=r", "show_diff": true}),
+    );
     assert_eq!(properties(&outcome), ["content", "mode"]);
     assert_eq!(
         outcome.changes[0].diff.as_deref(),
@@ -487,6 +490,49 @@ fn a_secret_content_shows_in_no_diff() {
         "{shown}"
     );
     assert_eq!(outcome.changes[0].diff, None);
+}
+
+#[test]
+fn a_file_that_not_everyone_may_read_shows_a_diff_only_if_asked() {
+    for (before, parameters, shown) in [
+        (0o644, json!({}), true),
+        (0o600, json!({}), false),
+        (0o640, json!({"mode": "0644"}), false),
+        (0o644, json!({"mode": "0640"}), false),
+        (0o644, json!({"mode": "o-r"}), false),
+        (0o600, json!({"show_diff": true}), true),
+        (0o644, json!({"show_diff": false}), false),
+    ] {
+        let root = Root::new();
+        fs::write(root.path("a"), "old\n").expect("a file");
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(before);
+        fs::set_permissions(root.path("a"), mode).expect("set");
+        let mut all = parameters.clone();
+        all["content"] = json!("new\n");
+        let outcome = root.apply(json!([root.resource("a", all)])).finished[0]
+            .outcome
+            .clone();
+        let diffs = outcome
+            .changes
+            .iter()
+            .filter(|change| change.diff.is_some());
+        assert_eq!(diffs.count(), usize::from(shown), "{before:o} {parameters}");
+        assert!(
+            shown || !format!("{outcome:?}").contains("new\\n"),
+            "{outcome:?}"
+        );
+    }
+    // A new file.
+    for (mode, shown) in [("0600", false), ("0644", true)] {
+        let root = Root::new();
+        let resource = root.resource("a", json!({"content": "new\n", "mode": mode}));
+        let outcome = root.apply(json!([resource])).finished[0].outcome.clone();
+        let diffs = outcome
+            .changes
+            .iter()
+            .filter(|change| change.diff.is_some());
+        assert_eq!(diffs.count(), usize::from(shown), "{mode}");
+    }
 }
 
 /// Changes the owner of a path to another user, as an attacker would own it.
