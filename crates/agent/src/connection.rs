@@ -47,6 +47,36 @@ enum StreamEnd {
     /// Another server is now this node's first choice. The move is not urgent.
     Moves,
     Superseded,
+    /// This process did not run for so long that servers count its node as lost.
+    Frozen(Duration),
+}
+
+/// Notices that this process did not run: it was stopped, or its machine was.
+#[derive(Default)]
+struct FreezeWatch {
+    /// The time after which servers count the node as lost, once they said so.
+    silence: Option<Duration>,
+    waits_since: Option<Instant>,
+}
+
+impl FreezeWatch {
+    fn wait_begins(&mut self) {
+        self.waits_since = Some(Instant::now());
+    }
+
+    /// Ends a wait well before it could be mistaken for a freeze.
+    async fn turn(&self) {
+        match self.silence {
+            Some(silence) => tokio::time::sleep(silence / 3).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Returns how long the wait took, if that is longer than any wait of a running process.
+    fn frozen_for(&self) -> Option<Duration> {
+        let waited = self.waits_since?.elapsed();
+        (waited > self.silence?).then_some(waited)
+    }
 }
 
 /// The retry schedule for answers that were not delivered.
@@ -121,6 +151,13 @@ pub(crate) async fn hold_stream(
         }
         let wait = match ended {
             StreamEnd::Goodbye => back_off.random_wait(0),
+            StreamEnd::Frozen(span) => {
+                tracing::warn!(
+                    ?span,
+                    "the agent did not run for a while; reconnecting, because servers may count this node as lost"
+                );
+                back_off.random_wait(0)
+            }
             StreamEnd::Moves => back_off.random_wait(MOVES),
             StreamEnd::Superseded => {
                 tracing::error!(
@@ -150,18 +187,21 @@ async fn one_stream(
 ) -> Option<StreamEnd> {
     let query = AgentQuery {
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        answers_pings: true,
     };
     let at = OpenCommandStream.with_query(&shared.options.name, &query);
     let mut lines: Lines<Value> = tokio::select! {
         () = shutdown.cancelled() => return None,
         // Plain JSON: a newer server may send messages that this agent does not know.
-        opened = shared.client.stream(at.as_str()) => match opened {
+        opened = shared.client.answered_stream(at.as_str()) => match opened {
             Ok(lines) => lines,
             Err(error) => return Some(StreamEnd::Broken(error)),
         },
     };
     let mut owed = AnswerRetries::default();
+    let mut freeze = FreezeWatch::default();
     loop {
+        freeze.wait_begins();
         let line = tokio::select! {
             () = shutdown.cancelled() => return None,
             () = shared.renewed.notified() => return Some(StreamEnd::Goodbye),
@@ -171,15 +211,28 @@ async fn one_stream(
                 send_all(shared, journal, &mut owed).await;
                 continue;
             }
+            () = freeze.turn() => {
+                if let Some(span) = freeze.frozen_for() {
+                    return Some(StreamEnd::Frozen(span));
+                }
+                continue;
+            }
         };
+        // What arrived meanwhile may be out of date. The next stream sends what is still valid.
+        if let Some(span) = freeze.frozen_for() {
+            return Some(StreamEnd::Frozen(span));
+        }
         let message = match line {
             None => return Some(StreamEnd::Goodbye),
             Some(Err(error)) => return Some(StreamEnd::Broken(error)),
             Some(Ok(message)) => message,
         };
         match serde_json::from_value(message.clone()) {
-            Ok(StreamMessage::Welcome { server }) => {
+            Ok(StreamMessage::Welcome { server, lost }) => {
                 tracing::info!(server, at = %lines.server(), "connected");
+                if let Some(lost) = lost {
+                    shared.runs.was_lost(&lost);
+                }
                 send_pending(shared, journal, &mut owed).await;
                 if servers::follow(shared, lines.server()).await {
                     return Some(StreamEnd::Goodbye);
@@ -195,6 +248,13 @@ async fn one_stream(
                 if moves || servers::go_back(shared, lines.server()).await {
                     return Some(StreamEnd::Moves);
                 }
+            }
+            Ok(StreamMessage::Ping {
+                number,
+                silence_seconds,
+            }) => {
+                lines.answer_ping(number);
+                freeze.silence = Some(Duration::from_secs(silence_seconds));
             }
             Ok(StreamMessage::Goodbye) => return Some(StreamEnd::Goodbye),
             Ok(StreamMessage::Superseded) => return Some(StreamEnd::Superseded),

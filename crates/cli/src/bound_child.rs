@@ -1,7 +1,7 @@
 //! A child program that runs only while a lease is held.
 //!
-//! The kernel ends the program when this process dies, even by `kill -9`. This process ends it when
-//! the lease is lost. The program's output is passed through, and the end of it is kept for later
+//! `bunraku bound`, between this process and the program, ends the program and everything that it
+//! started when this process dies, even by `kill -9`. This process ends it when the lease is lost. The program's output is passed through, and the end of it is kept for later
 //! queries.
 
 use std::future::Future;
@@ -9,7 +9,7 @@ use std::io::IsTerminal;
 use std::process::Stdio;
 use std::time::Duration;
 
-use bunraku_process::{Child, Program, shell_code};
+use bunraku_process::{Child, Program, WorkLog, shell_code};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::task::JoinHandle;
 
@@ -27,6 +27,8 @@ pub(crate) struct Job {
     /// The document for standard input; the output is then kept. Without it, the program has this
     /// process's own terminal.
     pub(crate) document: Option<Vec<u8>>,
+    /// Records the program, for work that another process may have to repeat.
+    pub(crate) work: Option<WorkLog>,
 }
 
 /// The way in which a program ended.
@@ -74,6 +76,9 @@ fn start(job: Job, log: &TaskLog, grouped: bool) -> Result<RunningProgram, Failu
         .args(["bound", "--parent", &std::process::id().to_string(), "--"])
         .args(&job.words)
         .background_may_stay();
+    if let Some(work) = &job.work {
+        program = program.recorded(work);
+    }
     for (name, value) in job.environment {
         program = program.env(name, value);
     }

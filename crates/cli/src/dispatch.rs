@@ -44,7 +44,7 @@ pub(crate) fn run(arguments: Arguments, wiring: Wiring) -> Result<ExitCode, Fail
         Command::Once(command) => once::run(command, &context),
         Command::Trigger(command) => trigger::run(command, &context),
         Command::Reactor(command) => reactor::run(command, &context),
-        Command::Bound(arguments) => bound::run(&arguments),
+        Command::Bound(arguments) => return bound::run(&arguments).map(ExitCode::from),
         Command::Module(command) => module::run(command, &context),
         Command::Server(arguments) => server::run(arguments, &context),
         Command::Agent(arguments) => agent::run(arguments, &context),

@@ -148,7 +148,6 @@ fn programs_are_started_in_one_place() {
     let allowed = [
         "process/src/",
         // Programs that use our terminal, or outlive us.
-        "cli/src/commands/bound.rs",
         "cli/src/cues/mcollective.rs",
         "cli/src/cues/watch.rs",
         "cli/src/run_hooks.rs",

@@ -40,7 +40,7 @@ pub use keys::RunRequestKind;
 pub use metrics::Metrics;
 pub use node_events::{NoRecorder, NodeEventRecorder};
 pub use nodes::Nodes;
-pub use presence::{Presence, PresenceOptions, Session};
+pub use presence::{Presence, PresenceOptions, SILENT_AGENT, Session};
 pub use reports::{
     AcceptedBatch, FollowedEvents, NodeRunNews, ReportFilter, ReportHead, ReportOptions,
     ReportSubscription, Reports,

@@ -21,6 +21,7 @@ use bunraku_store::{
     Change, LeaseId, SharedStore, StoreError, Swap, Transaction, WatchStart, compare_and_swap,
     settle,
 };
+use bunraku_wire::api::LostNotice;
 use futures::StreamExt;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -41,6 +42,9 @@ pub struct PresenceOptions {
     pub exclusive: bool,
 }
 
+/// The reason why a node whose agent does not answer is lost.
+pub const SILENT_AGENT: &str = "its agent did not answer";
+
 /// The delay before a task retries after the store was unavailable.
 const RETRY: Duration = Duration::from_millis(500);
 
@@ -60,6 +64,34 @@ pub struct Session {
     id: Uuid,
     since: Timestamp,
     agent_version: String,
+    /// The node's connection before this one.
+    before: Option<Connection>,
+}
+
+impl Session {
+    /// Returns since when the node was lost because its agent did not answer, if it was.
+    pub fn silent_before(&self) -> Option<LostNotice> {
+        match &self.before {
+            Some(Connection::Lost { since, reason }) if reason == SILENT_AGENT => {
+                Some(LostNotice {
+                    since: *since,
+                    reason: reason.clone(),
+                })
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns a session that no store knows.
+    pub fn for_test(node: NodeName) -> Self {
+        Self {
+            node,
+            id: Uuid::nil(),
+            since: Timestamp::UNIX_EPOCH,
+            agent_version: String::new(),
+            before: None,
+        }
+    }
 }
 
 /// The time and reason of a session's end.
@@ -159,20 +191,28 @@ impl Presence {
         node: &NodeName,
         agent_version: &str,
     ) -> Result<Session, ServiceError> {
-        let session = Session {
+        let mut session = Session {
             node: node.clone(),
             id: Uuid::new_v4(),
             since: self.inner.clock.now(),
             agent_version: agent_version.to_owned(),
+            before: None,
         };
         self.ensure_registered().await?;
         // Before the write: a stored session that is not in this map has ended.
         self.sessions().insert(session.id, session.clone());
-        if let Err(error) = self.write_connected(&session, |_| true).await {
+        let before = Mutex::new(None);
+        let connected = self.write_connected(&session, |stored| {
+            let stored = stored.map(|stored| stored.connection.clone());
+            *before.lock().unwrap_or_else(PoisonError::into_inner) = stored;
+            true
+        });
+        if let Err(error) = connected.await {
             // The write may have succeeded nevertheless, or may still succeed.
             self.note_end(&session, "its server could not record the connection");
             return Err(error);
         }
+        session.before = before.into_inner().unwrap_or_else(PoisonError::into_inner);
         Ok(session)
     }
 

@@ -11,11 +11,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bunraku_model::LockName;
 use bunraku_model::catalog::ResourceReference;
+use bunraku_process::WorkLog;
 use serde_json::{Map, Value};
 
 use crate::coordination::{
     Coordinator, FireResult, Firing, LockAttempt, LockRenewal, LockRequest, LockState,
 };
+use crate::lock;
 use crate::secrets::RunSecrets;
 use crate::{Cancellation, Event, EventSink, StepError, Stream};
 
@@ -107,6 +109,11 @@ impl<'a> ReadAccess<'a> {
     /// thing may exist by then.
     pub fn may_appear(&self) -> bool {
         self.noop && self.upstream_pending
+    }
+
+    /// Returns the records of the programs that runs on this machine have started.
+    pub(crate) fn work_log(&self) -> WorkLog {
+        lock::work_log(&self.run.state_directory)
     }
 
     pub fn cancellation(&self) -> &Cancellation {

@@ -5,10 +5,16 @@ use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use bunraku_process::{LeftProcess, WorkLog};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
+
+/// The time between asking a process of an earlier apply to end and killing it.
+const GRACE: Duration = Duration::from_secs(10);
+/// The interval at which processes that cannot be ended are looked for.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// The process that holds the lock.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -34,6 +40,8 @@ impl std::fmt::Display for LockOwner {
 pub enum LockError {
     #[error("another apply is running: {}", .0.as_ref().map_or("its owner is unknown".to_owned(), LockOwner::to_string))]
     Held(Option<LockOwner>),
+    #[error("processes of an earlier apply have not ended: {}", list(.0))]
+    Left(Vec<LeftProcess>),
     #[error("cannot use the lock {path}")]
     Io {
         path: PathBuf,
@@ -83,6 +91,7 @@ impl ApplyLock {
             .and_then(|()| file.rewind())
             .and_then(|()| file.write_all(&text))
             .map_err(failed)?;
+        end_leftovers(state_directory, wait)?;
         Ok(Self { _file: file })
     }
 
@@ -95,6 +104,35 @@ impl ApplyLock {
             _ => None,
         }
     }
+}
+
+/// Returns the records of the programs that applies with this state directory have started.
+pub(crate) fn work_log(state_directory: &Path) -> WorkLog {
+    WorkLog::new(state_directory.join("work"))
+}
+
+/// Ends what an apply that was killed left behind. What cannot be ended is waited for.
+fn end_leftovers(state_directory: &Path, wait: Duration) -> Result<(), LockError> {
+    let deadline = Instant::now() + wait;
+    let log = work_log(state_directory);
+    loop {
+        let left = log.end_leftovers(GRACE).map_err(|source| LockError::Io {
+            path: state_directory.join("work"),
+            source,
+        })?;
+        if left.is_empty() {
+            return Ok(());
+        }
+        if Instant::now() >= deadline {
+            return Err(LockError::Left(left));
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+fn list(left: &[LeftProcess]) -> String {
+    let left: Vec<String> = left.iter().map(LeftProcess::to_string).collect();
+    left.join(", ")
 }
 
 /// Waits in a separate thread, as the kernel's wait has no deadline. When the deadline

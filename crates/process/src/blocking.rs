@@ -18,6 +18,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 use crate::Stream;
 use crate::group::ProcessGroup;
 use crate::program::Program;
+use crate::work::WorkRecord;
 
 /// The time for which a program file may be busy because it is open for writing: it may be in the
 /// process of installation, or a fork in another thread may hold the new file for a moment.
@@ -36,6 +37,7 @@ pub struct BlockingChild {
     exit: OwnedFd,
     group: ProcessGroup,
     background_may_stay: bool,
+    record: Option<WorkRecord>,
     stdin: Option<ChildStdin>,
     stdout: Option<ChildStdout>,
     stderr: Option<ChildStderr>,
@@ -77,7 +79,19 @@ impl Program {
     pub fn start_blocking(mut self) -> io::Result<BlockingChild> {
         let (own_group, background_may_stay) = (self.own_group, self.background_may_stay);
         let input = self.input.take();
-        let mut child = spawn(&mut self.command())?;
+        let record = self.begin_record();
+        let mut child = match spawn(&mut self.command()) {
+            Ok(child) => child,
+            Err(error) => {
+                if let Some(record) = record {
+                    record.finished();
+                }
+                return Err(error);
+            }
+        };
+        if let Some(record) = &record {
+            record.started(child.id());
+        }
         let group = if own_group {
             ProcessGroup::of_leader(child.id())
         } else {
@@ -93,6 +107,7 @@ impl Program {
             exit,
             group,
             background_may_stay,
+            record,
             stdin: child.stdin.take(),
             stdout: child.stdout.take(),
             stderr: child.stderr.take(),
@@ -264,7 +279,11 @@ impl BlockingChild {
     /// unless background processes may stay.
     pub fn finish(&mut self) -> Option<ExitStatus> {
         if self.background_may_stay && self.wait_for_exit(Duration::ZERO) {
-            return self.child.take()?.wait().ok();
+            let status = self.child.take()?.wait().ok();
+            if let Some(record) = self.record.take() {
+                record.finished();
+            }
+            return status;
         }
         self.kill_and_reap()
     }
@@ -288,7 +307,11 @@ impl BlockingChild {
         let mut child = self.child.take()?;
         // The leader is not reaped yet, so its process id cannot refer to another group.
         self.group.kill();
-        if self.wait_for_exit(STUCK) {
+        let has_ended = self.wait_for_exit(STUCK);
+        if has_ended && let Some(record) = self.record.take() {
+            record.kill_rest();
+        }
+        if has_ended {
             return child.wait().ok();
         }
         let _ = thread::Builder::new().spawn(move || child.wait());

@@ -11,6 +11,7 @@ use tokio::time::timeout;
 use crate::descendants::Descendants;
 use crate::group::ProcessGroup;
 use crate::program::Program;
+use crate::work::WorkRecord;
 
 /// A running child. Dropping it kills its whole group.
 #[derive(Debug)]
@@ -18,6 +19,9 @@ pub struct Child {
     child: tokio::process::Child,
     group: Option<ProcessGroup>,
     background_may_stay: bool,
+    record: Option<WorkRecord>,
+    /// The child did not end by itself.
+    was_ended: bool,
     pub stdin: Option<ChildStdin>,
     pub stdout: Option<ChildStdout>,
     pub stderr: Option<ChildStderr>,
@@ -25,11 +29,24 @@ pub struct Child {
 
 impl Program {
     /// Starts the program. Only [`Program::output`] writes the bytes given as [`Program::input`].
-    pub fn start(self) -> io::Result<Child> {
+    pub fn start(mut self) -> io::Result<Child> {
+        let record = self.begin_record();
         let (own_group, background_may_stay) = (self.own_group, self.background_may_stay);
         let mut command = Command::from(self.command());
-        let mut child = command.kill_on_drop(true).spawn()?;
+        let spawned = command.kill_on_drop(true).spawn();
+        let (mut child, record) = match (spawned, record) {
+            (Ok(child), record) => (child, record),
+            (Err(error), record) => {
+                if let Some(record) = record {
+                    record.finished();
+                }
+                return Err(error);
+            }
+        };
         let id = child.id();
+        if let (Some(id), Some(record)) = (id, &record) {
+            record.started(id);
+        }
         Ok(Child {
             group: id.and_then(|id| {
                 if own_group {
@@ -39,6 +56,8 @@ impl Program {
                 }
             }),
             background_may_stay,
+            record,
+            was_ended: false,
             stdin: child.stdin.take(),
             stdout: child.stdout.take(),
             stderr: child.stderr.take(),
@@ -85,6 +104,7 @@ impl Child {
 
     /// Asks the group to end, and kills it when `grace` has passed.
     pub async fn end(&mut self, grace: Duration) -> io::Result<ExitStatus> {
+        self.was_ended = true;
         self.signal(Signal::TERM);
         if let Ok(status) = timeout(grace, self.wait()).await {
             return status;
@@ -116,6 +136,9 @@ impl Child {
         group.signal(Signal::KILL);
         family.signal(Signal::KILL);
         self.group = None;
+        if let Some(record) = self.record.take() {
+            record.kill_rest();
+        }
         status
     }
 
@@ -127,11 +150,19 @@ impl Child {
         {
             group.signal(Signal::KILL);
         }
+        match self.record.take() {
+            Some(record) if self.was_ended || !self.background_may_stay => record.kill_rest(),
+            Some(record) => record.finished(),
+            None => {}
+        }
     }
 }
 
 impl Drop for Child {
     fn drop(&mut self) {
         self.kill();
+        if let Some(record) = self.record.take() {
+            record.kill_rest();
+        }
     }
 }

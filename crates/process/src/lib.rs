@@ -20,15 +20,18 @@ mod group;
 mod output;
 mod program;
 mod status;
+mod work;
 
 pub use blocking::{BlockingChild, FollowEnd, WaitEnd, WaitLimits};
 pub use capture::{CapturePart, CapturedStream, LineSplitter, Tail};
 pub use child::Child;
 pub use confine::RunAs;
+pub use descendants::end_own_descendants;
 pub use group::ProcessGroup;
 pub use output::{Output, OutputError, OutputLimits};
 pub use program::Program;
 pub use status::{describe, shell_code};
+pub use work::{LeftProcess, WorkLog};
 
 /// The signals that can be sent to a child.
 pub use rustix::process::Signal;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use crate::confine::{Confinement, RunAs};
+use crate::work::{WorkLog, WorkRecord};
 
 /// A program to start.
 ///
@@ -25,6 +26,7 @@ pub struct Program {
     confinement: Confinement,
     pub(crate) own_group: bool,
     pub(crate) background_may_stay: bool,
+    work: Option<WorkLog>,
 }
 
 impl Program {
@@ -41,6 +43,7 @@ impl Program {
             confinement: Confinement::default(),
             own_group: true,
             background_may_stay: false,
+            work: None,
         }
     }
 
@@ -127,6 +130,22 @@ impl Program {
     pub fn background_may_stay(mut self) -> Self {
         self.background_may_stay = true;
         self
+    }
+
+    /// Records the program on disk while it runs, so that a later process can end what is left of
+    /// it when this process is killed.
+    pub fn recorded(mut self, log: &WorkLog) -> Self {
+        self.work = Some(log.clone());
+        self
+    }
+
+    /// Writes the record. A machine whose disk is full still has to be managed, so the program
+    /// starts without one if need be.
+    pub(crate) fn begin_record(&mut self) -> Option<WorkRecord> {
+        let log = self.work.take()?;
+        let record = log.begin(self.name()).ok()?;
+        self.environment.push((record.variable(), Some("1".into())));
+        Some(record)
     }
 
     /// Returns the first word, for messages.

@@ -16,7 +16,7 @@ pub use bunraku_compile::compiles::{
 };
 use bunraku_control::ServiceError;
 
-pub use crate::http::CommandStream;
+pub use crate::http::{CommandStream, ConnectedAgent};
 use crate::services::Services;
 use crate::wiring::{ServiceOptions, Wiring, WiringParts};
 

@@ -10,6 +10,7 @@ pub mod backstage;
 mod cluster;
 mod credentials;
 mod http;
+mod liveness;
 mod server;
 mod services;
 mod upkeep;
@@ -17,6 +18,7 @@ mod wiring;
 
 pub use cluster::{Cluster, ClusterLink, ClusterMember};
 pub use http::{AcceptOptions, RouterOptions};
+pub use liveness::Liveness;
 pub use server::{Server, ServerOptions, StartError};
 pub use services::{ServerIdentity, ServiceSet, Services};
 pub use upkeep::UpkeepOptions;

@@ -66,6 +66,7 @@ pub struct ServiceSet {
     pub releases: Releases,
     pub board: TargetBoard,
     pub presence: Presence,
+    pub liveness: crate::Liveness,
     pub certificates: Certificates,
     pub cluster: crate::Cluster,
     pub revocations: Revocations,

@@ -22,7 +22,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::services::{ServerIdentity, ServiceSet, Services};
 use crate::upkeep::Upkeep;
-use crate::{Cluster, ClusterLink, UpkeepOptions};
+use crate::{Cluster, ClusterLink, Liveness, UpkeepOptions};
 use bunraku_compile::catalogs::{CatalogOptions, Catalogs};
 use bunraku_compile::code::{Code, CodeOptions};
 use bunraku_compile::compiles::{
@@ -56,6 +56,8 @@ pub struct ServiceOptions {
     pub server_ttl: Duration,
     /// Interval of empty lines on a silent command stream.
     pub heartbeat: Duration,
+    /// An agent that does not answer for this long counts as lost.
+    pub agent_silence: Duration,
     /// This server's cluster member, if any.
     pub cluster: Option<ClusterLink>,
     pub certificates: CertificateOptions,
@@ -79,6 +81,7 @@ impl ServiceOptions {
             store_kind: "embedded",
             server_ttl: Duration::from_secs(10),
             heartbeat: Duration::from_secs(20),
+            agent_silence: Duration::from_secs(90),
             cluster: None,
             certificates: CertificateOptions::default(),
             commands: CommandOptions::default(),
@@ -200,6 +203,12 @@ fn of_services(services: &Services, stop: &CancellationToken) -> Vec<BackgroundT
     let mut tasks: Vec<BackgroundTask> = Vec::new();
     let (presence, until) = (services.presence.clone(), stop.clone());
     tasks.push(Box::pin(async move { presence.run(until).await }));
+    let (live, until) = (services.clone(), stop.clone());
+    tasks.push(Box::pin(async move {
+        (live.liveness)
+            .run(&live.presence, &live.closing, &until)
+            .await;
+    }));
     let feed = AgentFeed {
         store: services.store.clone(),
         board: services.board.clone(),
@@ -426,6 +435,7 @@ async fn build_services(
         nodes,
         commands,
         presence,
+        liveness: Liveness::new(options.agent_silence),
         revocations,
         clock,
         heartbeat: options.heartbeat,

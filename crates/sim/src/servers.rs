@@ -9,7 +9,7 @@ use bunraku_compile::ReleaseOptions;
 use bunraku_control::{Clock, FactOptions, ReportOptions};
 use bunraku_model::{NodeName, ServerId};
 use bunraku_orchestrate::OrchestrationOptions;
-use bunraku_server::backstage::{CommandStream, CompileOptions, RunningServices};
+use bunraku_server::backstage::{CommandStream, CompileOptions, ConnectedAgent, RunningServices};
 use bunraku_server::{ServiceOptions, Services, UpkeepOptions, WiringParts};
 use bunraku_store::SharedStore;
 use bunraku_store::blobs::{BlobOptions, StoreBlobs};
@@ -177,6 +177,7 @@ impl Servers {
             store_kind: "memory",
             server_ttl: Duration::from_secs(3),
             heartbeat: Duration::from_secs(20),
+            agent_silence: Duration::from_secs(90),
             facts: FactOptions {
                 adopt_after: Duration::from_secs(2),
                 ..FactOptions::default()
@@ -237,7 +238,11 @@ impl Servers {
         let (sender, receiver) = mpsc::unbounded_channel();
         let node = node.clone();
         server.requests.spawn(async move {
-            let Ok(mut stream) = CommandStream::open(&services, &node, "sim").await else {
+            let agent = ConnectedAgent {
+                version: "sim".to_owned(),
+                pings: None,
+            };
+            let Ok(mut stream) = CommandStream::open(&services, &node, agent).await else {
                 return;
             };
             loop {

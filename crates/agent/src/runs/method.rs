@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bunraku_model::{CatalogId, CodeId, EnvironmentName, NodeRunId, ReleaseNumber};
+use bunraku_process::WorkLog;
 use bunraku_wire::api::{Cause, RunEnding, RunFailure, RunMode, RunSubject};
 use tokio_util::sync::CancellationToken;
 
@@ -26,6 +27,8 @@ pub struct RunOrder {
     pub causes: Vec<Cause>,
     /// The number of further causes.
     pub more_causes: u64,
+    /// The records of the run's programs.
+    pub work: WorkLog,
 }
 
 impl RunOrder {

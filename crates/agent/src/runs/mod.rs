@@ -14,6 +14,7 @@ mod engine;
 mod event;
 mod hold;
 mod inputs;
+mod leftovers;
 mod method;
 mod modules;
 mod process;
@@ -28,7 +29,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bunraku_model::{Activity, Administration, NodeRunId};
-use bunraku_wire::api::{Cause, QueueReport, RunEnding, RunMode, RunRequest, RunSubject};
+use bunraku_wire::api::{
+    Cause, LostNotice, QueueReport, RunEnding, RunMode, RunRequest, RunSubject,
+};
 use jiff::Timestamp;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -44,7 +47,7 @@ pub(crate) use queue::{CancelOutcome, QueuedRun, SubmitOutcome, SubmitRefusal};
 pub use queue_file::QueueError;
 pub(crate) use queue_file::QueueFile;
 
-use crate::reports::Spool;
+use crate::reports::{Recorder, Spool};
 use crate::windows::Windows;
 
 /// The methods that execute runs.
@@ -89,6 +92,8 @@ struct Inner {
 /// The active run of this process.
 struct ActiveRun {
     run: Option<(NodeRunId, CancellationToken)>,
+    /// The report of the run, once it has begun.
+    recorder: Option<Arc<Recorder>>,
     /// The reason why the run was cancelled.
     reason: Option<String>,
     since: Timestamp,
@@ -103,6 +108,7 @@ impl Runs {
     ) -> Self {
         let current = ActiveRun {
             run: None,
+            recorder: None,
             reason: None,
             since: spool.now(),
         };
@@ -192,6 +198,17 @@ impl Runs {
         let known = file.queue().administration.as_ref() == Some(&administration);
         if !known {
             file.change_anyway(|queue| queue.administration = Some(administration));
+        }
+    }
+
+    /// Notes that servers counted this node as lost. The report of the active run says so too: an
+    /// ordered run may have given it up.
+    pub(crate) fn was_lost(&self, lost: &LostNotice) {
+        let LostNotice { since, reason } = lost;
+        tracing::warn!(%since, reason, "servers counted this node as lost");
+        if let Some(recorder) = &self.current().recorder {
+            let told = format!("servers counted this node as lost since {since}: {reason}");
+            recorder.log("warning", None, &told);
         }
     }
 

@@ -28,6 +28,7 @@ pub(super) fn program(program: impl Into<OsString>, order: &RunOrder) -> Program
         .env("BUNRAKU_CAUSES", causes)
         .env("BUNRAKU_MORE_CAUSES", order.more_causes.to_string())
         .background_may_stay()
+        .recorded(&order.work)
 }
 
 /// Logs the program's output until it ends. Ends it with all its descendants when the run is

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use bunraku_process::WorkLog;
+
 use super::queue::Queue;
 
 /// The reason why the queue cannot be used.
@@ -40,6 +42,11 @@ impl QueueFile {
             Err(source) => return Err(QueueError::Read { path, source }),
         };
         Ok(Self { path, queue })
+    }
+
+    /// Returns the records of the programs of runs, which are next to the queue.
+    pub(crate) fn work_log(&self) -> WorkLog {
+        WorkLog::new(self.path.with_file_name("work"))
     }
 
     pub(crate) fn queue(&self) -> &Queue {

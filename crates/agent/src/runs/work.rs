@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use super::leftovers::Leftovers;
 use super::method::{PreparedRun, RunDescription, RunEnd, RunMethod, RunOrder, RunStartError};
 use super::queue::QueuedRun;
 use super::{ActiveRun, Runs};
@@ -107,6 +108,7 @@ impl Runs {
         let stop = CancellationToken::new();
         *self.current() = ActiveRun {
             run: Some((run.request.id, stop)),
+            recorder: None,
             reason: None,
             since: self.now(),
         };
@@ -126,14 +128,20 @@ impl Runs {
             tags: run.request.tags.clone(),
             causes: run.request.causes.clone(),
             more_causes: run.more_causes,
+            work: self.file().work_log(),
         };
         let method = Arc::clone(self.method(&run.request.subject));
         let limit =
             (run.request.timeout_seconds.map(Duration::from_secs)).or(self.inner.settings.timeout);
+        let mut leftovers = Leftovers::default();
         let prepared = {
             let stopped = stopped(limit, &stop, shutdown);
+            let preparing = async {
+                leftovers.end(&order.work).await;
+                prepare(method.as_ref(), &order).await
+            };
             tokio::select! {
-                prepared = prepare(method.as_ref(), &order) => Ok(prepared),
+                prepared = preparing => Ok(prepared),
                 stopped = stopped => Err(stopped),
             }
         };
@@ -142,7 +150,8 @@ impl Runs {
             Err(StopReason::ShutDown) => return,
             Err(stopped) => {
                 let end = self.end_of(stopped);
-                self.report_unstarted(&run, end.ending, end.message.unwrap_or_default());
+                let message = leftovers.explain(end.message.unwrap_or_default());
+                self.report_unstarted(&run, end.ending, message);
             }
             Ok(Err(not_started)) => {
                 let RunStartError {
@@ -160,6 +169,7 @@ impl Runs {
         self.file().change_anyway(|queue| queue.finish());
         *self.current() = ActiveRun {
             run: None,
+            recorder: None,
             reason: None,
             since: self.now(),
         };
@@ -179,6 +189,7 @@ impl Runs {
         tracing::info!(run = %run.request.id, method, mode = ?started.mode, causes = started.causes.len(), "starting a run");
         let recorder = self.inner.spool.begin(run.request.id, started);
         self.file().change_anyway(|queue| queue.begin());
+        self.current().recorder = Some(Arc::clone(&recorder));
         // The run has its own token, so that the reason for stopping is known before the run is
         // stopped.
         let ending = CancellationToken::new();

@@ -1,15 +1,20 @@
-//! `bunraku bound`: becomes a program that the kernel ends with its parent.
+//! `bunraku bound`: runs a program that ends with our parent, with everything that it started.
 //!
-//! A program cannot be told so from outside without unsafe code; this process
-//! asks for it and then turns into the program, which keeps it.
+//! This process is a subreaper: a process that detaches from the program becomes its child, and not
+//! one of the machine's init. When the parent dies, even by `kill -9`, it ends all of them. When
+//! the program ends by itself, what it left behind stays: the program was asked to start it.
 
-use std::os::unix::process::CommandExt;
+use std::process::Stdio;
+use std::time::Duration;
 
+use bunraku_process::{Child, Program, end_own_descendants, shell_code};
 use clap::Args;
 
-use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::signals::end_with_parent;
+use crate::signals::{EndSignals, end_with_parent};
+
+/// The time between asking processes to end and killing them.
+const GRACE: Duration = Duration::from_secs(5);
 
 #[derive(Args)]
 pub(crate) struct BoundArguments {
@@ -20,12 +25,52 @@ pub(crate) struct BoundArguments {
     words: Vec<String>,
 }
 
-pub(crate) fn run(arguments: &BoundArguments) -> Result<Exit, Failure> {
+/// Returns the exit code of the program.
+pub(crate) fn run(arguments: &BoundArguments) -> Result<u8, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(attend(arguments))
+}
+
+async fn attend(arguments: &BoundArguments) -> Result<u8, Failure> {
+    // From here on, the request to end that the parent's death sends is a message.
+    let mut signals = EndSignals::new()?;
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     end_with_parent(Some(arguments.parent))?;
-    let (program, words) = arguments
-        .words
-        .split_first()
-        .expect("the command line requires one");
-    let error = std::process::Command::new(program).args(words).exec();
-    Err(Failure::new(format!("cannot run `{program}`")).caused_by(&error))
+    let mut child = start(&arguments.words)?;
+    // A signal to the group that this process leads reaches the program too.
+    let leads_group = rustix::process::getpgrp() == rustix::process::getpid();
+    loop {
+        tokio::select! {
+            status = child.wait() => return Ok(shell_code(status?)),
+            signal = signals.next() => {
+                if has_died(arguments.parent) {
+                    end_own_descendants(GRACE);
+                    return Err(Failure::new("the parent process has ended"));
+                }
+                if !leads_group {
+                    child.signal(signal);
+                }
+            }
+        }
+    }
+}
+
+fn start(words: &[String]) -> Result<Child, Failure> {
+    let (program, arguments) = words.split_first().expect("the command line requires one");
+    let started = Program::new(program)
+        .args(arguments)
+        .stdin(Stdio::inherit())
+        .stdout(Stdio::inherit())
+        .stderr(Stdio::inherit())
+        .in_our_group()
+        .background_may_stay()
+        .start();
+    started.map_err(|error| Failure::new(format!("cannot run `{program}`")).caused_by(&error))
+}
+
+fn has_died(parent: i32) -> bool {
+    let now = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get());
+    now != Some(parent)
 }

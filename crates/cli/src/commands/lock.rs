@@ -302,6 +302,7 @@ async fn exec(
         }
     };
     let job = Job {
+        work: None,
         words: command,
         environment: vec![
             ("BUNRAKU_LOCK".to_owned(), name.to_string()),

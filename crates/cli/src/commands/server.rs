@@ -356,6 +356,7 @@ fn server_options(
         store_kind: if exclusive_store { "embedded" } else { "etcd" },
         server_ttl: SERVER_TTL,
         heartbeat: HEARTBEAT,
+        agent_silence: section.agent_silence.0,
         certificates: CertificateOptions {
             node_lifetime: section.certificates.node_lifetime.signed(),
             operator_lifetime: section.certificates.operator_lifetime.signed(),

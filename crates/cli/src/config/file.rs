@@ -46,6 +46,8 @@ pub(crate) struct ServerSection {
     pub(crate) data_dir: PathBuf,
     /// The address for health and metrics without a certificate; loopback only.
     pub(crate) health_listen: Option<SocketAddr>,
+    /// An agent that does not answer for this long counts as lost.
+    pub(crate) agent_silence: HumanDuration,
     pub(crate) store: StoreSection,
     pub(crate) authority: AuthoritySection,
     pub(crate) certificates: CertificatesSection,
@@ -65,6 +67,7 @@ impl Default for ServerSection {
             names: Vec::new(),
             data_dir: PathBuf::from("/var/lib/bunraku/server"),
             health_listen: None,
+            agent_silence: HumanDuration::from_secs(90),
             store: StoreSection::default(),
             authority: AuthoritySection::default(),
             certificates: CertificatesSection::default(),

@@ -13,6 +13,8 @@ mod demo;
 mod exports;
 mod facts;
 mod fleet;
+mod leftovers;
+mod liveness;
 mod locks;
 mod manual;
 mod modules;

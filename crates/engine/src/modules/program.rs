@@ -128,7 +128,7 @@ impl Program {
     /// Returns a process that speaks our protocol and has the types of the manifest.
     fn started(&self, access: &ReadAccess<'_>) -> Result<Session, SessionError> {
         let directory = self.directory().map_err(SessionError::Start)?;
-        let mut session = Session::start(&directory, &self.manifest().command)?;
+        let mut session = Session::start(&directory, &self.manifest().command, &access.work_log())?;
         let deadline = Instant::now() + INTRODUCTION;
         let hello = json!({"method": "hello", "protocols": [PROTOCOL]});
         let answer = session.ask(hello, deadline, access)?;

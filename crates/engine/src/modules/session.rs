@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use bunraku_process::{
     BlockingChild, LineSplitter, Program, SYSTEM_PATH, Stream as Pipe, Tail, WaitEnd, WaitLimits,
+    WorkLog,
 };
 use serde_json::Value;
 
@@ -74,7 +75,11 @@ struct Complaints {
 }
 
 impl Session {
-    pub(super) fn start(directory: &Path, command: &[String]) -> Result<Self, SessionError> {
+    pub(super) fn start(
+        directory: &Path,
+        command: &[String],
+        work: &WorkLog,
+    ) -> Result<Self, SessionError> {
         let (program, arguments) = command.split_first().expect("a checked manifest has one");
         let program = Program::new(directory.join(program))
             .args(arguments)
@@ -84,7 +89,8 @@ impl Session {
             .env("LANG", "C.UTF-8")
             .env("PYTHONDONTWRITEBYTECODE", "1")
             .env("PYTHONUNBUFFERED", "1")
-            .stdin(Stdio::piped());
+            .stdin(Stdio::piped())
+            .recorded(work);
         Ok(Self {
             child: program.start_blocking().map_err(SessionError::Start)?,
             ahead: Vec::new(),

@@ -1,8 +1,10 @@
 //! A node's command stream, from subscription to the last line.
 //!
 //! The stream is one HTTP response whose body does not end on its own. Agents request it over
-//! a separate HTTP/1.1 connection. TCP keep-alive detects dead connections. A periodic empty
-//! line tells an agent that its server is not hanging.
+//! a separate HTTP/1.1 connection. TCP keep-alive detects dead connections. A periodic ping
+//! tells an agent that its server is not hanging, and its answer in the body of the request tells
+//! the server the same about the agent (`liveness`). Agents from before there were pings get an
+//! empty line instead.
 //!
 //! Invariant: the node is marked connected before its first line, and lost after the body is
 //! dropped, for whatever reason.
@@ -15,11 +17,14 @@ use bunraku_store::Revision;
 use bunraku_wire::api::{Command, Envelope, StreamMessage};
 use bytes::Bytes;
 use futures::stream;
+use tokio::time::Instant;
 
+use super::ping_body::PingBody;
+use crate::liveness::LivenessGuard;
 use crate::services::Services;
 use bunraku_compile::targets::KnownTarget;
 use bunraku_compile::{Subscription, SubscriptionItem};
-use bunraku_control::{ServiceError, Session};
+use bunraku_control::{SILENT_AGENT, ServiceError, Session};
 
 /// One open stream.
 pub struct CommandStream {
@@ -30,8 +35,23 @@ pub struct CommandStream {
     last_sent: Option<Revision>,
     /// A run to send after the message that must precede it.
     next: Option<Box<Envelope>>,
+    pings: Option<Pings>,
     /// Declared last, so that the node counts as connected until everything else is dropped.
     session: SessionGuard,
+}
+
+/// The agent that opens a stream.
+pub struct ConnectedAgent {
+    pub version: String,
+    /// The answers to pings, from an agent that sends any.
+    pub pings: Option<PingBody>,
+}
+
+/// The pings of one stream.
+struct Pings {
+    answers: PingBody,
+    sent: u64,
+    due: Instant,
 }
 
 /// One line of the body.
@@ -53,15 +73,17 @@ enum Stage {
 struct SessionGuard {
     services: Services,
     session: Session,
+    /// Set if the agent answers pings.
+    liveness: Option<LivenessGuard>,
 }
 
 /// Opens a node's stream, as the body of a response.
 pub(super) async fn open(
     services: &Services,
     node: &NodeName,
-    version: &str,
+    agent: ConnectedAgent,
 ) -> Result<Body, ServiceError> {
-    let stream = CommandStream::open(services, node, version).await?;
+    let stream = CommandStream::open(services, node, agent).await?;
     Ok(Body::from_stream(stream::unfold(
         Box::new(stream),
         |mut stream| async move {
@@ -91,7 +113,11 @@ async fn connect(
     let connecting = tasks.spawn(async move {
         let session = services.presence.connect(&node, &version).await?;
         services.metrics.connected_agents.inc();
-        Ok(SessionGuard { services, session })
+        Ok(SessionGuard {
+            services,
+            session,
+            liveness: None,
+        })
     });
     connecting
         .await
@@ -103,18 +129,27 @@ impl CommandStream {
     pub async fn open(
         services: &Services,
         node: &NodeName,
-        version: &str,
+        agent: ConnectedAgent,
     ) -> Result<Self, ServiceError> {
         services.certificates.admit(node).await?;
         // Subscribe before checking for pending messages, so that none is missed in between.
         let subscription = services.hub.subscribe(node);
-        let session = connect(services, node, version).await?;
+        let mut session = connect(services, node, &agent.version).await?;
+        let pings = agent.pings.map(|answers| Pings {
+            answers,
+            sent: 0,
+            due: Instant::now() + services.liveness.ping_interval(),
+        });
+        if pings.is_some() {
+            session.liveness = Some(services.liveness.watch(&session.session));
+        }
         Ok(Self {
             services: services.clone(),
             subscription,
             stage: Stage::Welcome,
             last_sent: None,
             next: None,
+            pings,
             session,
         })
     }
@@ -135,6 +170,7 @@ impl CommandStream {
                 self.stage = Stage::FirstTarget;
                 Some(StreamLine::Message(StreamMessage::Welcome {
                     server: self.services.identity.id.to_string(),
+                    lost: self.session.session.silent_before(),
                 }))
             }
             Stage::FirstTarget => {
@@ -166,8 +202,14 @@ impl CommandStream {
                     self.stage = Stage::Ended;
                     return StreamLine::Message(StreamMessage::Goodbye);
                 }
+                sign = self.session.sign_of_life(self.pings.as_mut()) => match sign {
+                    SignOfLife::Due => return self.show_life(),
+                    SignOfLife::Ended => {
+                        self.stage = Stage::Ended;
+                        return StreamLine::Message(StreamMessage::Goodbye);
+                    }
+                },
                 told = self.subscription.next() => told,
-                () = tokio::time::sleep(self.services.heartbeat) => return StreamLine::Heartbeat,
             };
             match told {
                 Ok(Some(SubscriptionItem::Command(envelope))) => {
@@ -195,6 +237,20 @@ impl CommandStream {
                 Err(error) => return StreamLine::Message(self.store_is_away(&error)),
             }
         }
+    }
+
+    /// Returns the line that shows that this server lives, and asks whether the agent does.
+    fn show_life(&mut self) -> StreamLine {
+        let liveness = &self.services.liveness;
+        let Some(pings) = &mut self.pings else {
+            return StreamLine::Heartbeat;
+        };
+        pings.sent += 1;
+        pings.due = Instant::now() + liveness.ping_interval();
+        StreamLine::Message(StreamMessage::Ping {
+            number: pings.sent,
+            silence_seconds: liveness.silence().as_secs(),
+        })
     }
 
     /// Returns the line for a command. The board knows every target from before the command;
@@ -229,7 +285,7 @@ impl CommandStream {
     }
 
     /// Returns the run that holds the node exclusively.
-    async fn hold(&self) -> Result<StreamMessage, ServiceError> {
+    async fn hold(&mut self) -> Result<StreamMessage, ServiceError> {
         let node = &self.session.session.node;
         let hold = self.services.orchestration.hold_for_agent(node).await?;
         Ok(StreamMessage::Hold { hold })
@@ -244,13 +300,43 @@ impl CommandStream {
     }
 }
 
+enum SignOfLife {
+    /// The server must show that it lives.
+    Due,
+    /// The agent closed its side, or has been silent for too long.
+    Ended,
+}
+
+impl SessionGuard {
+    /// Takes the agent's answers until a sign of life is due, or the agent does not live.
+    async fn sign_of_life(&self, pings: Option<&mut Pings>) -> SignOfLife {
+        let (Some(pings), Some(liveness)) = (pings, &self.liveness) else {
+            tokio::time::sleep(self.services.heartbeat).await;
+            return SignOfLife::Due;
+        };
+        loop {
+            tokio::select! {
+                answer = pings.answers.next() => match answer {
+                    Some(number) if number <= pings.sent => liveness.answered(),
+                    Some(_) | None => return SignOfLife::Ended,
+                },
+                () = liveness.silent() => return SignOfLife::Ended,
+                () = tokio::time::sleep_until(pings.due) => return SignOfLife::Due,
+            }
+        }
+    }
+}
+
 impl Drop for SessionGuard {
     fn drop(&mut self) {
         let services = self.services.clone();
         let session = self.session.clone();
         services.metrics.connected_agents.dec();
+        let silent = (self.liveness.as_ref()).is_some_and(LivenessGuard::is_silent);
         let reason = if services.shutdown.is_cancelled() {
             "its server shut down"
+        } else if silent {
+            SILENT_AGENT
         } else {
             "its connection closed"
         };

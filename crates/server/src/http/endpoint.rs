@@ -15,8 +15,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, on};
 use bunraku_wire::endpoints::{
     BinaryContent, BodyLimit, CatalogDocument, Conditional, Definition, Endpoint, Json, JsonLines,
-    JsonObject, List, MediaType, NoBody, NoContent, Package, PathParameters, ReplyKind,
-    RequestKind, SignedDelivery, Text, Verb,
+    JsonObject, List, MediaType, NoBody, NoContent, Package, PathParameters, PingAnswers,
+    ReplyKind, RequestKind, SignedDelivery, Text, Verb,
 };
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
@@ -109,6 +109,14 @@ impl Receive for NoBody {
 
     async fn receive(_: Body, _: usize) -> Result<(), ErrorReply> {
         Ok(())
+    }
+}
+
+impl Receive for PingAnswers {
+    type Body = Body;
+
+    async fn receive(body: Body, _: usize) -> Result<Body, ErrorReply> {
+        Ok(body)
     }
 }
 

@@ -9,6 +9,7 @@ mod endpoint;
 mod gzip;
 mod health;
 mod old_data;
+mod ping_body;
 mod reply;
 mod router;
 mod routes;
@@ -16,6 +17,6 @@ mod unread;
 
 pub use accept::AcceptOptions;
 pub(crate) use accept::serve;
-pub use command_stream::CommandStream;
+pub use command_stream::{CommandStream, ConnectedAgent};
 pub use router::RouterOptions;
 pub(crate) use router::{health_router, router};

@@ -47,6 +47,7 @@ impl Agent {
                 // It asks for its target now and then.
                 StreamMessage::Target { .. }
                 | StreamMessage::Welcome { .. }
+                | StreamMessage::Ping { .. }
                 | StreamMessage::Servers { .. } => {}
             }
         }

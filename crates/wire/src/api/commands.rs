@@ -52,6 +52,9 @@ pub enum StreamMessage {
     /// The stream is open. Pending commands follow.
     Welcome {
         server: String,
+        /// Servers counted the node as lost until now, because its agent did not answer.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        lost: Option<LostNotice>,
     },
     Command(Envelope),
     /// The node's target. Sent when the stream opens and at every change.
@@ -67,10 +70,24 @@ pub enum StreamMessage {
     Servers {
         servers: Vec<String>,
     },
+    /// A sign of life is due: the agent sends the number back in the body of its request.
+    Ping {
+        number: u64,
+        /// An agent that does not answer for this long counts as lost.
+        silence_seconds: u64,
+    },
     /// Another agent with the same certificate connected.
     Superseded,
     /// The server shuts down. Connect to another one.
     Goodbye,
+}
+
+/// The time and the reason from which servers counted a node as lost.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct LostNotice {
+    #[schema(value_type = String)]
+    pub since: Timestamp,
+    pub reason: String,
 }
 
 /// An ordered run holds the node, so the node starts no other run.

@@ -42,8 +42,8 @@ pub use certificates::{
     RenewRequest, RevokeRequest, SignRequest, TokenEntry, TokenRequest,
 };
 pub use commands::{
-    Command, CommandOutcome, CommandResult, CommandState, CommandStatus, Envelope, NodeHold,
-    SendCommand, SentCommand, StreamMessage,
+    Command, CommandOutcome, CommandResult, CommandState, CommandStatus, Envelope, LostNotice,
+    NodeHold, SendCommand, SentCommand, StreamMessage,
 };
 pub use compiles::{
     CompileNote, CompileOutcome, CompileReason, CompileRequested, CompileSelection, CompileStatus,

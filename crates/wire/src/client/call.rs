@@ -1,10 +1,12 @@
 //! One request: its contents, and the rule for sending it again.
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
+use http::header::{ACCEPT, CONTENT_TYPE, EXPECT, TRANSFER_ENCODING, USER_AGENT};
 use http::{HeaderName, HeaderValue, Method, Uri};
-use http_body_util::{BodyExt, Full};
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::Frame;
 use serde::Serialize;
+use tokio::sync::watch;
 
 use super::connection::SendFailure;
 use super::{Body, ClientError, ServerAddress};
@@ -25,6 +27,8 @@ pub(super) enum CallBody {
     Bytes(Bytes),
     /// Can be sent once.
     Stream(Option<Body>),
+    /// Numbers that are sent while the reply arrives, the newest only. Can be sent again.
+    Numbers(watch::Receiver<u64>),
 }
 
 impl Call {
@@ -67,6 +71,7 @@ impl Call {
             CallBody::Stream(body) => body
                 .take()
                 .expect("a stream is taken back before it is sent again"),
+            CallBody::Numbers(numbers) => lines_of(numbers.clone()),
         };
         let mut request = http::Request::new(body);
         *request.method_mut() = self.method.clone();
@@ -77,6 +82,12 @@ impl Call {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
         }
         headers.extend(self.headers.iter().cloned());
+        if let CallBody::Numbers(_) = self.body {
+            // Without this, a request that only reads is sent without its body.
+            headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+            // A server that refuses does not wait for a body that ends with the reply.
+            headers.insert(EXPECT, HeaderValue::from_static("100-continue"));
+        }
         if let Ok(agent) = HeaderValue::from_str(user_agent) {
             headers.insert(USER_AGENT, agent);
         }
@@ -99,4 +110,14 @@ impl Call {
             *body = Some(request.into_body());
         }
     }
+}
+
+/// Returns a body with one line for each new number. It ends when the sender is dropped.
+fn lines_of(numbers: watch::Receiver<u64>) -> Body {
+    let lines = futures::stream::unfold(numbers, |mut numbers| async move {
+        numbers.changed().await.ok()?;
+        let line = format!("{}\n", *numbers.borrow_and_update());
+        Some((Ok(Frame::data(Bytes::from(line))), numbers))
+    });
+    StreamBody::new(lines).boxed_unsync()
 }

@@ -13,7 +13,9 @@ use http::Method;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use serde::de::DeserializeOwned;
+use tokio::sync::watch;
 
+use super::call::CallBody;
 use super::{Call, Client, ClientError, ConnectionKind, ServerAddress};
 
 /// An open stream.
@@ -26,6 +28,8 @@ pub struct Lines<T> {
     idle_timeout: Duration,
     longest: usize,
     ended: bool,
+    /// The body of the request, while the server expects answers to its pings.
+    answers: Option<watch::Sender<u64>>,
     values: PhantomData<fn() -> T>,
 }
 
@@ -33,7 +37,25 @@ impl Client {
     /// Opens a stream. The reply must start within the request timeout. After that, the
     /// stream lives as long as the server sends.
     pub async fn stream<T: DeserializeOwned>(&self, path: &str) -> Result<Lines<T>, ClientError> {
+        self.open_stream(Call::new(Method::GET, path), None).await
+    }
+
+    /// Opens a stream on which the caller answers pings ([`Lines::answer_ping`]).
+    pub async fn answered_stream<T: DeserializeOwned>(
+        &self,
+        path: &str,
+    ) -> Result<Lines<T>, ClientError> {
+        let (answers, numbers) = watch::channel(0);
         let mut call = Call::new(Method::GET, path);
+        call.body = CallBody::Numbers(numbers);
+        self.open_stream(call, Some(answers)).await
+    }
+
+    async fn open_stream<T: DeserializeOwned>(
+        &self,
+        mut call: Call,
+        answers: Option<watch::Sender<u64>>,
+    ) -> Result<Lines<T>, ClientError> {
         call.accept = "application/x-ndjson";
         let limit = self.options().request_timeout;
         let reply = self.send(call, ConnectionKind::Own, limit).await?;
@@ -45,6 +67,7 @@ impl Client {
             idle_timeout: self.options().idle_timeout,
             longest: self.options().largest_reply,
             ended: false,
+            answers,
             values: PhantomData,
         })
     }
@@ -86,6 +109,13 @@ impl<T: DeserializeOwned> Lines<T> {
             }
         }
         None
+    }
+
+    /// Answers a ping. Never waits; a newer answer replaces one that is not sent yet.
+    pub fn answer_ping(&self, number: u64) {
+        if let Some(answers) = &self.answers {
+            answers.send_replace(number);
+        }
     }
 
     /// Returns the server that sends the stream.

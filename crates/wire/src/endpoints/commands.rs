@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::IntoParams;
 
 use super::definition::endpoints;
-use super::{Json, JsonLines, List, NoContent};
+use super::{Json, JsonLines, List, NoContent, PingAnswers};
 use crate::api::{CommandResult, CommandStatus, SendCommand, SentCommand, StreamMessage};
 
 /// How long the server may hold a reply back.
@@ -24,6 +24,9 @@ pub struct AgentQuery {
     /// The version of the agent.
     #[serde(default)]
     pub version: String,
+    /// The agent answers pings: the request has a body, with one line for each ping.
+    #[serde(default)]
+    pub answers_pings: bool,
 }
 
 endpoints! {
@@ -54,11 +57,13 @@ endpoints! {
 
     /// Open the command stream of a node.
     ///
-    /// The node counts as connected while the stream is open.
+    /// The node counts as connected while the stream is open and its agent answers pings. The body
+    /// of the request stays open; each line is the number of a ping.
     OpenCommandStream: Get "/v1/nodes/{node}/stream" {
         access: OwnNode,
         path: NodeName,
         query: AgentQuery,
+        body: PingAnswers,
         reply: JsonLines<StreamMessage>,
         old_data: Refused,
     }

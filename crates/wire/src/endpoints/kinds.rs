@@ -55,6 +55,17 @@ pub struct Package;
 #[derive(Debug)]
 pub struct SignedDelivery;
 
+/// The numbers of answered pings, one per line, for as long as the reply lasts.
+#[derive(Debug)]
+pub struct PingAnswers;
+
+impl RequestKind for PingAnswers {
+    fn describe(_: &mut Schemas) -> Option<(&'static str, Value)> {
+        // OpenAPI has no words for a body that is sent while the reply arrives.
+        None
+    }
+}
+
 impl RequestKind for NoBody {
     fn describe(_: &mut Schemas) -> Option<(&'static str, Value)> {
         None

@@ -25,6 +25,7 @@ fn order() -> RunOrder {
         tags: Vec::new(),
         causes: vec![Cause::Schedule],
         more_causes: 5,
+        work: bunraku_process::WorkLog::new("/nonexistent/work"),
     }
 }
 

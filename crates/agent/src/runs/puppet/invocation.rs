@@ -194,6 +194,7 @@ mod tests {
             tags: tags.iter().map(|tag| (*tag).to_owned()).collect(),
             causes: Vec::new(),
             more_causes: 0,
+            work: bunraku_process::WorkLog::new("/nonexistent/work"),
         }
     }
 

@@ -114,6 +114,7 @@ fn order(mode: RunMode) -> RunOrder {
         tags: Vec::new(),
         causes: vec![Cause::Schedule],
         more_causes: 0,
+        work: bunraku_process::WorkLog::new("/nonexistent/work"),
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bunraku_model::{AppName, ClaimId};
+use bunraku_process::{LeftProcess, WorkLog};
 use bunraku_wire::api::once::{
     AttemptOutcome, ClaimOnce, ClaimReply, DefineOnce, FinishClaim, KeepClaim, OnceAction,
     OnceAttempt, OnceStatus,
@@ -21,13 +22,17 @@ use uuid::Uuid;
 
 use super::apply_states::StatesJob;
 use super::{code, describe_status, read_object};
-use crate::bound_child::{self, Job, ProgramEnd};
+use crate::bound_child::{self, GRACE, Job, ProgramEnd};
 use crate::connection::failed;
 use crate::duration::HumanDuration;
 use crate::failure::Failure;
 use crate::fleet::Fleet;
 use crate::lease::renew_until_lost;
+use crate::state_dir::StateDirArgs;
 use crate::task_log::TaskLog;
+
+/// The interval at which processes that cannot be ended are looked for.
+const LOOK: Duration = Duration::from_secs(1);
 
 #[derive(Args)]
 #[command(
@@ -57,6 +62,9 @@ pub(crate) struct InitArguments {
     /// The claim expires if it is not renewed for this long
     #[arg(long, value_name = "SPAN", default_value = "30s")]
     lease: HumanDuration,
+
+    #[command(flatten)]
+    state: StateDirArgs,
 }
 
 pub(super) async fn run(
@@ -73,6 +81,8 @@ pub(super) async fn run(
         let defined = client.call_with(at, &request).await;
         defined.map_err(|error| failed(&error))?;
     }
+    let records = WorkLog::new(arguments.state.state_dir.join("once"));
+    end_leftovers(&records).await?;
     let ttl = arguments.lease.0.max(Duration::from_secs(1));
     let request = ClaimOnce {
         claim: ClaimId(Uuid::new_v4()),
@@ -92,10 +102,35 @@ pub(super) async fn run(
                 token: attempt.token,
                 ttl: Duration::from_secs(request.lease_seconds),
                 asked,
+                records,
             };
             claim.execute(document, work, fleet).await
         }
         ClaimReply::Refused { standing } => refused(arguments, &client, standing).await,
+    }
+}
+
+/// Ends what an attempt that was killed on this machine left behind. Waits for what cannot be
+/// ended: the next attempt must not overlap it.
+async fn end_leftovers(records: &WorkLog) -> Result<(), Failure> {
+    let mut told = Vec::new();
+    loop {
+        let log = records.clone();
+        let ending = tokio::task::spawn_blocking(move || log.end_leftovers(GRACE));
+        let left = match ending.await? {
+            // Whoever may not read the records of root has none of their own there.
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => return Ok(()),
+            left => left?,
+        };
+        if left.is_empty() {
+            return Ok(());
+        }
+        if left != told {
+            let list: Vec<String> = left.iter().map(LeftProcess::to_string).collect();
+            eprintln!("waiting for {}, of an earlier attempt", list.join(", "));
+            told = left;
+        }
+        tokio::time::sleep(LOOK).await;
     }
 }
 
@@ -166,6 +201,8 @@ struct GrantedClaim {
     ttl: Duration,
     /// When the claim was asked for: its lease lives at least from then.
     asked: Instant,
+    /// The records of its program.
+    records: WorkLog,
 }
 
 impl GrantedClaim {
@@ -204,6 +241,7 @@ impl GrantedClaim {
             words,
             environment,
             document: Some(serde_json::to_vec(&document)?),
+            work: Some(self.records.clone()),
         };
         let ended = bound_child::run(job, &log, lost).await?;
         self.ended(ended, &log).await

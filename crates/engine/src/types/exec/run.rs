@@ -271,7 +271,8 @@ impl Run {
             .args(arguments)
             .env("LC_ALL", "C")
             .env("LANG", "C")
-            .background_may_stay();
+            .background_may_stay()
+            .recorded(&access.work_log());
         if std::env::var_os("PATH").is_none() {
             program = program.env("PATH", SYSTEM_PATH);
         }

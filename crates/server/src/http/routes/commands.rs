@@ -6,8 +6,9 @@ use bunraku_wire::endpoints::{AnswerCommand, OpenCommandStream, SendCommands, Sh
 
 use super::longest_wait;
 use crate::http::caller::Caller;
-use crate::http::command_stream;
+use crate::http::command_stream::{self, ConnectedAgent};
 use crate::http::endpoint::{Call, HandlerResult, LineBody, Routes};
+use crate::http::ping_body::PingBody;
 
 /// Adds the handlers of this module.
 pub(crate) fn add_routes(routes: Routes) -> Routes {
@@ -62,6 +63,10 @@ async fn answer(call: Call<AnswerCommand>) -> HandlerResult<AnswerCommand> {
 }
 
 async fn stream(call: Call<OpenCommandStream>) -> HandlerResult<OpenCommandStream> {
-    let body = command_stream::open(&call.services, &call.path, &call.query.version).await?;
+    let agent = ConnectedAgent {
+        version: call.query.version,
+        pings: call.query.answers_pings.then(|| PingBody::new(call.body)),
+    };
+    let body = command_stream::open(&call.services, &call.path, agent).await?;
     Ok(LineBody::from_body(HttpBody::new(body)))
 }
