@@ -118,7 +118,7 @@ impl Directory {
     pub fn begin_life(&self, now: Timestamp) -> Result<Counters, DirectoryError> {
         let mut counters = self.counters()?;
         let clock = u64::try_from(now.as_millisecond()).unwrap_or_default();
-        counters.life = clock.max(counters.life + 1);
+        counters.life = clock.max(counters.life.saturating_add(1));
         self.write_counters(&counters)?;
         Ok(counters)
     }

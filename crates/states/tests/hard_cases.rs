@@ -7,6 +7,16 @@ use crate::support::{Memory, compiled, compiled_text, facts, refused, run};
 use bunraku_states::{Input, OtherNodePolicy, Target, World, compile};
 
 #[test]
+fn filters_that_make_text_longer_each_time_end_with_a_clear_error() {
+    for filter in ["tojson", "yaml_dquote", "replace('a', 'aaaaaaaaaaaaaaaa')"] {
+        let chain = format!("| {filter} ").repeat(60);
+        let template = format!("x: {{{{ '\\\\a' {chain} }}}}");
+        let error = refused(&template);
+        assert!(error.contains("too long"), "{filter}: {error}");
+    }
+}
+
+#[test]
 fn a_bomb_of_aliases_is_refused() {
     let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
     for level in 1..14 {

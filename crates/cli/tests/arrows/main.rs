@@ -122,6 +122,20 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "bunraku-wire",
         ],
     ),
+    // Development only, in `fuzz/`: everything that reads outside input.
+    (
+        "bunraku-fuzz",
+        &[
+            "bunraku-cluster",
+            "bunraku-model",
+            "bunraku-module",
+            "bunraku-plan",
+            "bunraku-puppet",
+            "bunraku-query",
+            "bunraku-states",
+            "bunraku-wire",
+        ],
+    ),
     // Development only: the whole program, and the faults for it.
     (
         "bunraku-faults",
@@ -264,7 +278,8 @@ fn no_crate_has_a_cycle_between_its_modules() {
             cycles.push(format!("{}:\n{cycle}", name.to_string_lossy()));
         }
     }
-    assert!(checked >= ALLOWED.len() - 1, "only {checked} crates found");
+    // The example module and the fuzz targets are elsewhere.
+    assert!(checked >= ALLOWED.len() - 2, "only {checked} crates found");
     assert!(cycles.is_empty(), "cycles:\n{}", cycles.join("\n"));
 }
 

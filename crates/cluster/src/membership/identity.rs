@@ -21,8 +21,10 @@ impl foca::Identity for MemberIdentity {
     type Addr = NodeName;
 
     fn renew(&self) -> Option<Self> {
+        // Another member may have claimed the last possible life in this one's name.
+        let life = self.life.checked_add(1)?;
         Some(Self {
-            life: self.life + 1,
+            life,
             ..self.clone()
         })
     }

@@ -220,7 +220,7 @@ impl Swim {
     pub fn leave(&mut self, now: Duration) {
         let goodbye = MemberIdentity {
             leaving: true,
-            life: self.identity().life + 1,
+            life: self.identity().life.saturating_add(1),
             ..self.identity().clone()
         };
         let changed = self.foca.change_identity(goodbye, &mut self.runtime);

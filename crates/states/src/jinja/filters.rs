@@ -23,13 +23,12 @@ pub(super) fn invalid(text: impl Into<String>) -> Error {
 }
 
 fn data(environment: &mut Environment<'_>) {
-    environment.add_filter(
-        "yaml",
-        |value: &Value, flow_style: Option<bool>| match flow_style {
+    environment.add_filter("yaml", |value: &Value, flow_style: Option<bool>| {
+        limited(match flow_style {
             Some(false) => emit::block(&to_json(value)),
             _ => emit::flow(&to_json(value)),
-        },
-    );
+        })
+    });
     environment.add_filter("json", |value: &Value, options: Kwargs| {
         json(value, &options)
     });
@@ -37,14 +36,25 @@ fn data(environment: &mut Environment<'_>) {
         json(value, &options)
     });
     environment.add_filter("yaml_encode", |value: &Value| match value.kind() {
-        ValueKind::String => Ok(emit::double_quoted(value.as_str().unwrap_or_default())),
+        ValueKind::String => limited(emit::double_quoted(value.as_str().unwrap_or_default())),
         ValueKind::Seq | ValueKind::Map | ValueKind::Iterable => {
             Err(invalid("yaml_encode needs a scalar"))
         }
         _ => Ok(emit::flow(&to_json(value))),
     });
-    environment.add_filter("yaml_dquote", |text: &str| emit::double_quoted(text));
-    environment.add_filter("yaml_squote", |text: &str| emit::single_quoted(text));
+    environment.add_filter("yaml_dquote", |text: &str| {
+        limited(emit::double_quoted(text))
+    });
+    environment.add_filter("yaml_squote", |text: &str| {
+        limited(emit::single_quoted(text))
+    });
+    environment.add_filter(
+        "replace",
+        |text: &Value, old: &Value, new: &Value, count: Option<usize>| {
+            let (text, old, new) = (python::text(text), python::text(old), python::text(new));
+            replace(&text, &old, &new, count.unwrap_or(usize::MAX))
+        },
+    );
     for name in ["load_yaml", "__load_yaml"] {
         environment.add_filter(name, |text: &Value| load_yaml(&python::text(text)));
     }
@@ -112,10 +122,7 @@ fn data(environment: &mut Environment<'_>) {
 fn within_limits(value: Value) -> Result<Value, Error> {
     let length = value.as_str().map(str::len).or_else(|| value.len());
     if length.is_some_and(|length| length > super::LONGEST_VALUE) {
-        return Err(Error::new(
-            ErrorKind::OutOfFuel,
-            "the template creates a value that is too long",
-        ));
+        return Err(too_long());
     }
     within_depth(value)
 }
@@ -129,10 +136,36 @@ fn json(value: &Value, options: &Kwargs) -> Result<String, Error> {
     let _: Option<bool> = options.get("sort_keys")?;
     let indent: Option<usize> = options.get("indent")?;
     options.assert_all_used()?;
-    match indent {
-        None => Ok(python_json(&json)),
-        Some(_) => serde_json::to_string_pretty(&json).map_err(|error| invalid(error.to_string())),
+    limited(match indent {
+        None => python_json(&json),
+        Some(_) => {
+            serde_json::to_string_pretty(&json).map_err(|error| invalid(error.to_string()))?
+        }
+    })
+}
+
+/// Refuses the result of a filter that is too long. Filters that quote double each backslash, so a
+/// line with forty of them would need a terabyte.
+fn limited(text: String) -> Result<String, Error> {
+    if text.len() > super::LONGEST_RESULT {
+        return Err(too_long());
     }
+    Ok(text)
+}
+
+fn replace(text: &str, old: &str, new: &str, count: usize) -> Result<String, Error> {
+    let found = text.matches(old).take(count).count();
+    if text.len() + found.saturating_mul(new.len()) > super::LONGEST_RESULT {
+        return Err(too_long());
+    }
+    Ok(text.replacen(old, new, count))
+}
+
+fn too_long() -> Error {
+    Error::new(
+        ErrorKind::OutOfFuel,
+        "the template creates a value that is too long",
+    )
 }
 
 /// Formats JSON with Python's spaces after `,` and `:`.

@@ -33,6 +33,8 @@ const FUEL: u64 = 50_000_000;
 const MOST_OUTPUT: usize = 256 << 20;
 /// The maximum length of a text or list in a variable.
 const LONGEST_VALUE: usize = 64 << 20;
+/// The maximum length of the result of one filter.
+const LONGEST_RESULT: usize = 16 << 20;
 
 /// Renders the files of one tree.
 pub(crate) struct Renderer {

@@ -61,9 +61,16 @@ pub struct Definition {
     pub body_limit: BodyLimit,
     /// Parameters, body and replies for the OpenAPI document.
     pub(super) describe: fn(&mut Schemas) -> Value,
+    /// Whether bytes are a body of this endpoint.
+    pub(super) can_read: fn(&[u8]) -> bool,
 }
 
 impl Definition {
+    /// Returns whether these bytes are a body that the endpoint accepts.
+    pub fn can_read(&self, body: &[u8]) -> bool {
+        (self.can_read)(body)
+    }
+
     /// The names of the values in the path, in its order.
     pub fn parameters(&self) -> impl Iterator<Item = &'static str> {
         let pieces = self.template.split('{').skip(1);
@@ -230,6 +237,8 @@ macro_rules! endpoints {
                         $crate::endpoints::BodyLimit::Usual,
                     ),
                     describe: $crate::endpoints::openapi::describe::<$name>,
+                    can_read: <<$name as $crate::endpoints::Endpoint>::Request
+                        as $crate::endpoints::RequestKind>::can_read,
                 };
             }
         )+

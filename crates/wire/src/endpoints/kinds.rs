@@ -32,6 +32,12 @@ impl IntoParams for NoQuery {
 pub trait RequestKind: Send + 'static {
     /// The media type and its schema, for the OpenAPI document.
     fn describe(schemas: &mut Schemas) -> Option<(&'static str, Value)>;
+
+    /// Returns whether these bytes are such a body. The server reads the kinds that have no type
+    /// of their own in their handlers.
+    fn can_read(_body: &[u8]) -> bool {
+        true
+    }
 }
 
 /// No body; one that is sent is ignored.
@@ -72,15 +78,23 @@ impl RequestKind for NoBody {
     }
 }
 
-impl<T: ToSchema + 'static> RequestKind for Json<T> {
+impl<T: ToSchema + DeserializeOwned + 'static> RequestKind for Json<T> {
     fn describe(schemas: &mut Schemas) -> Option<(&'static str, Value)> {
         Some((JSON, schemas.reference::<T>()))
+    }
+
+    fn can_read(body: &[u8]) -> bool {
+        serde_json::from_slice::<T>(body).is_ok()
     }
 }
 
 impl<T: 'static> RequestKind for JsonObject<T> {
     fn describe(_: &mut Schemas) -> Option<(&'static str, Value)> {
         Some((JSON, json!({"type": "object"})))
+    }
+
+    fn can_read(body: &[u8]) -> bool {
+        serde_json::from_slice::<serde_json::Map<String, Value>>(body).is_ok()
     }
 }
 
