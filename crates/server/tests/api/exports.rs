@@ -16,7 +16,7 @@ use crate::support::{TestServer, appears, name};
 
 /// Time limit: Puppet loads slowly, and more so on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(300);
-const QUIET: Duration = Duration::from_millis(300);
+pub(crate) const QUIET: Duration = Duration::from_millis(300);
 
 /// Starts a server whose environment `production` has this site, and these nodes.
 async fn server_with(site: &str, nodes: &[&str]) -> (TestServer, Repository) {
@@ -25,6 +25,15 @@ async fn server_with(site: &str, nodes: &[&str]) -> (TestServer, Repository) {
 
 async fn server_with_quiet(
     site: &str,
+    nodes: &[&str],
+    quiet: Duration,
+) -> (TestServer, Repository) {
+    server_with_files(&[("manifests/site.pp", site)], nodes, quiet).await
+}
+
+/// Starts a server whose environment `production` has these files, and these nodes.
+pub(crate) async fn server_with_files(
+    files: &[(&str, &str)],
     nodes: &[&str],
     quiet: Duration,
 ) -> (TestServer, Repository) {
@@ -40,14 +49,14 @@ async fn server_with_quiet(
         let client = server.node(node).await;
         facts(&client, node, &json!({"role": "web", "port": 80})).await;
     }
-    let repository = Repository::new(&[("manifests/site.pp", site)]);
+    let repository = Repository::new(files);
     add(&server, "production", &repository.url()).await;
     deployed(&server, "production").await;
     (server, repository)
 }
 
 /// Returns the references of a node's resources besides Puppet's own, sorted.
-fn references(catalog: &Catalog) -> Vec<String> {
+pub(crate) fn references(catalog: &Catalog) -> Vec<String> {
     let all = catalog.resources.iter().map(|one| one.reference());
     let own = all.filter(|one| !matches!(one.type_name(), "Stage" | "Class" | "Node"));
     let mut texts: Vec<String> = own.map(|one| one.to_string()).collect();
@@ -56,7 +65,7 @@ fn references(catalog: &Catalog) -> Vec<String> {
 }
 
 /// Waits until the node's newest compile is as expected.
-async fn until(
+pub(crate) async fn until(
     server: &TestServer,
     node: &str,
     mut holds: impl AsyncFnMut(&LastCompile) -> Result<(), String>,
@@ -79,7 +88,7 @@ async fn until(
     outcome.unwrap_or_else(|_| panic!("{node}: {shown}"))
 }
 
-fn expect(holds: bool, found: &impl std::fmt::Debug) -> Result<(), String> {
+pub(crate) fn expect(holds: bool, found: &impl std::fmt::Debug) -> Result<(), String> {
     if holds {
         Ok(())
     } else {
@@ -88,7 +97,7 @@ fn expect(holds: bool, found: &impl std::fmt::Debug) -> Result<(), String> {
 }
 
 /// Waits until a node's catalog has exactly these resources.
-async fn until_resources(server: &TestServer, node: &str, expected: &[&str]) -> Catalog {
+pub(crate) async fn until_resources(server: &TestServer, node: &str, expected: &[&str]) -> Catalog {
     let last = until(server, node, async |last| match &last.outcome {
         CompileOutcome::Compiled { .. } => {
             let found = references(&catalog(server, last).await);
@@ -107,14 +116,14 @@ async fn assert_equal_to_puppet(server: &TestServer, node: &str) {
     assert!(compared.is_equal(), "{node}: {compared:?}");
 }
 
-fn parameters(catalog: &Catalog, reference: &str) -> Value {
+pub(crate) fn parameters(catalog: &Catalog, reference: &str) -> Value {
     let mut all = catalog.resources.iter();
     let found = all.find(|one| one.reference().to_string() == reference);
     let found = found.unwrap_or_else(|| panic!("no {reference}"));
     Value::Object(found.parameters.clone())
 }
 
-async fn remove(server: &TestServer, node: &str) {
+pub(crate) async fn remove(server: &TestServer, node: &str) {
     let revoke = RevokeRequest {
         reason: "gone".to_owned(),
         serial: None,
@@ -533,7 +542,8 @@ function range(Integer $from, Integer $to) { Integer[$from, $to].map |$n| { $n }
     let client = server.node("node-last").await;
     facts(&client, "node-last", &json!({"role": "web", "port": 80})).await;
     let started = std::time::Instant::now();
-    until(&server, "all", async |last| {
+    let spent = own_cpu_seconds();
+    let newest = until(&server, "all", async |last| {
         let found = catalog(&server, last).await;
         let count = references(&found).len();
         expect(count == expected + 10, &count)
@@ -541,9 +551,25 @@ function range(Integer $from, Integer $to) { Integer[$from, $to].map |$n| { $n }
     .await;
     eprintln!(
         "{exporters} exporters: joined in {joined:.1?}, all collected after {all:.1?}; \
-         the collector's compile took {} ms; one more exporter: {:.1?}",
+         the collector's compile took {} ms; one more exporter: {:.1?}, of which its compile took \
+         {} ms; CPU of this process without Puppet: {:.1} s",
         last.took_ms,
-        started.elapsed()
+        started.elapsed(),
+        newest.took_ms,
+        own_cpu_seconds() - spent
     );
     server.shutdown().await;
+}
+
+/// Returns the CPU time of this process, without that of its children.
+fn own_cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields: Vec<&str> = stat
+        .rsplit(')')
+        .next()
+        .unwrap_or_default()
+        .split(' ')
+        .collect();
+    let ticks = |at: usize| fields.get(at).and_then(|text| text.parse::<f64>().ok());
+    (ticks(12).unwrap_or_default() + ticks(13).unwrap_or_default()) / 100.0
 }

@@ -2,6 +2,7 @@
 
 mod access;
 mod agent_runs;
+mod applications;
 mod branches;
 mod cluster;
 mod commands;

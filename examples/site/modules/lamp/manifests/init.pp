@@ -10,7 +10,7 @@ application lamp (
     export      => Sql[$name],
   }
 
-  range(1, $web_instances).each |$instance| {
+  Integer[1, $web_instances].each |$instance| {
     lamp::webapp { "${name}-${instance}":
       consume => Sql[$name],
     }

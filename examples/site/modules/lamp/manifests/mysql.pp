@@ -5,8 +5,7 @@ define lamp::mysql (
   String $host     = "db.${name}.example.com",
   String $database = $name,
 ) {
-  package { 'mysql-server': ensure => installed }
-  -> service { 'mysql': ensure => running, enable => true }
+  include lamp::server
 }
 
 Lamp::Mysql produces Sql {

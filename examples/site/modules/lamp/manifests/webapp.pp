@@ -4,7 +4,7 @@ define lamp::webapp (
   String  $db_password,
   String  $db_host,
   Integer $db_port,
-  String  $docroot = '/var/www/html',
+  String  $docroot = "/var/www/${name}",
 ) {
   file { "${docroot}/index.php":
     content => @("PHP"/L),

@@ -19,7 +19,7 @@ const LONGEST: usize = 4 << 10;
 /// Returns the command of a tree, in words. `$environment` and similar settings have their values.
 pub(super) fn command(tree: &Path, environments: &Path, environment: &str) -> Option<Vec<String>> {
     let text = std::fs::read_to_string(tree.join("environment.conf")).ok()?;
-    let given = setting(&text, "config_version")?.trim_matches(['\'', '"']);
+    let given = setting(&text, "config_version")?;
     let place = environments.join(environment);
     let values = [
         ("$environmentpath", environments.display().to_string()),

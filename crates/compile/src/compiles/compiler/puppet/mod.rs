@@ -37,10 +37,12 @@ pub use settings::PuppetOptions;
 pub(crate) use settings::{HttpSources, PuppetSettings};
 
 /// The parts of the worker, in the order of their dependencies.
-const WORKER: [&str; 5] = [
+const WORKER: [&str; 7] = [
     include_str!("sandbox.rb"),
     include_str!("server_view.rb"),
     include_str!("other_nodes.rb"),
+    include_str!("application_syntax.rb"),
+    include_str!("applications.rb"),
     include_str!("worker.rb"),
     include_str!("start.rb"),
 ];

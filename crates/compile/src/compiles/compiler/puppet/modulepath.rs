@@ -28,11 +28,15 @@ pub(crate) fn module_directories(tree: &Path, base: &[PathBuf]) -> Vec<PathBuf> 
     found
 }
 
-/// Returns a setting of `environment.conf`, which has no sections.
+/// Returns a setting of `environment.conf`, which has no sections. As in Puppet, a quote at either
+/// end is not part of the value.
 pub(super) fn setting<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    const QUOTES: [char; 2] = ['\'', '"'];
     text.lines().find_map(|line| {
         let (key, value) = line.split_once('=')?;
-        (key.trim() == name).then(|| value.trim())
+        let value = value.trim();
+        let value = value.strip_prefix(QUOTES).unwrap_or(value);
+        (key.trim() == name).then(|| value.strip_suffix(QUOTES).unwrap_or(value).trim_end())
     })
 }
 
@@ -68,6 +72,13 @@ mod tests {
                 "/usr/share/puppet/modules"
             ]
         );
+    }
+
+    #[test]
+    fn a_quoted_path_is_the_path_between_the_quotes() {
+        let text = "modulepath = \"./modules:./site-modules:$basemodulepath\"\n";
+        let expected = ["modules", "site-modules", "/usr/share/puppet/modules"];
+        assert_eq!(found(text), expected);
     }
 
     #[test]

@@ -56,6 +56,13 @@ module OtherNodes
       Puppet.override(rich_data: Puppet[:rich_data]) { exported.map(&:to_data_hash) }
     end
 
+    # Values that are more than data, such as `Deferred`, are objects again.
+    def rich(value)
+      return value unless rich?(value)
+
+      Puppet::Pops::Serialization::FromDataConverter.convert(value)
+    end
+
     # Defines the function of PuppetDB's terminus, before any code is loaded.
     def define_query_function
       require 'puppet/functions'
@@ -86,13 +93,6 @@ module OtherNodes
       when String, Numeric, true, false, nil then value
       else value.to_s
       end
-    end
-
-    # Values that are more than data, such as `Deferred`, are objects again.
-    def rich(value)
-      return value unless rich?(value)
-
-      Puppet::Pops::Serialization::FromDataConverter.convert(value)
     end
 
     def rich?(value)

@@ -44,6 +44,8 @@ module Plain
     arguments += ['--certname', config.fetch('server_facts').fetch('servername'), '--node_terminus', 'plain']
     arguments += ['--storeconfigs', '--storeconfigs_backend', 'bunraku']
     arguments + config.fetch('settings').flat_map do |name, value|
+      next [] if name == 'trusted_server_facts'
+
       case value
       when true then ["--#{name}"]
       when false then ["--no-#{name}"]

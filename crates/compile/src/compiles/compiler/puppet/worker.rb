@@ -175,6 +175,7 @@ module Worker
       Puppet.initialize_settings(arguments)
       Puppet.push_context(Puppet.base_context(Puppet.settings), 'Bunraku')
       ServerView.confine
+      Applications.enable
       keep_environment
       collect_from_server
     end
@@ -200,7 +201,14 @@ module Worker
       end)
     end
 
+    # Versions differ in their settings. A setting that has no effect must not look as if it had one.
     def setting(name, value)
+      # Always on since Puppet 6.
+      return [] if name == 'trusted_server_facts'
+
+      unless Puppet.settings.include?(name.to_sym)
+        abort "Puppet #{Puppet.version} has no setting `#{name}`: remove it from `settings` in bunraku.yaml"
+      end
       case value
       when true then ["--#{name}"]
       when false then ["--no-#{name}"]
@@ -242,7 +250,7 @@ module Worker
       Puppet.override(context, 'Bunraku compiles') do
         node.trusted_data = trusted.to_h
         catalog = environment.with_text_domain { Puppet::Parser::Compiler.compile(node, request['code_id']) }
-        exports = OtherNodes.exports(catalog)
+        exports = OtherNodes.exports(catalog) + Applications.exports
         catalog = catalog.filter(&:virtual?)
         data = Puppet.override(rich_data: Puppet[:rich_data]) { catalog.to_data_hash }
         data['exports'] = exports unless exports.empty?

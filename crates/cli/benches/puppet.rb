@@ -1,0 +1,268 @@
+# frozen_string_literal: true
+
+# Puppet code: the worker against Puppet in a warm Ruby and against
+# puppetserver, the way from `git push` to compiled catalogs, and deploys against
+# r10k. Everything runs one after the other on this machine, as root:
+#
+#   cargo build --release && ruby crates/cli/benches/puppet.rb [PART…] [--bunraku PROGRAM] [--rounds N] [--nodes N]
+#
+# The parts are `worker`, `server`, `push` and `deploy`; without one, all run.
+# Puppet, puppetserver, r10k and Puppet's modules come from Debian.
+
+require_relative 'puppet/measure'
+require_relative 'puppet/bunraku_server'
+require_relative 'puppet/puppet_server'
+
+# The parts of the benchmark. Each prints the rows of a table.
+class PuppetBench
+  def initialize(program:, rounds:, nodes:)
+    @program, @rounds, @nodes = program, rounds, nodes
+  end
+
+  # CPU per catalog: plain Puppet, the worker alone, and the whole server.
+  def worker
+    in_directory do |directory|
+      environments = File.join(directory, 'environments')
+      Measure.write_environment(File.join(environments, 'production'))
+      plain, alone = 0.0, 0.0
+      # In turns, so that both see the same machine.
+      2.times do
+        plain += over_pipe(['ruby', File.join(CORPUS, 'oracle.rb'), environments, 'production', MODULES, directory])
+        alone += over_pipe(worker_command(directory, environments))
+      end
+      plain, alone = plain / 2, alone / 2
+      whole, server = whole_server(directory, File.join(environments, 'production'))
+      row 'Puppet in a warm Ruby', ms(plain), 1.0
+      row 'the worker', ms(alone), alone / plain
+      row 'the worker and the server', ms(whole), whole / plain
+      row '… of which the server', ms(server), server / plain
+    end
+  end
+
+  # Start, speed and memory.
+  def server
+    in_directory do |directory|
+      environments = File.join(directory, 'environments')
+      Measure.write_environment(File.join(environments, 'production'))
+      File.chmod(0o755, directory)
+      FileUtils.mkdir_p(home = File.join(directory, 'puppetserver'))
+      peer = PuppetServer.new(home, environments)
+      first = Measure.timed { peer.catalog(NODES.first) }
+      3.times { peer.compile_all }
+      spent = Measure.timed { @rounds.times { peer.compile_all } }
+      memory = Measure.resident(peer.pid)
+      row 'puppetserver', seconds(peer.started_after), seconds(first), per_second(spent), mib(memory / SLOTS)
+      peer.end
+      with_server(directory, File.join(environments, 'production')) do |ours|
+        ours.add_nodes(NODES.first(1))
+        first = Measure.timed { ours.compile_all }
+        ours.add_nodes(NODES.drop(1))
+        3.times { ours.compile_all }
+        spent = Measure.timed { @rounds.times { ours.compile_all } }
+        workers = ours.worker_pids.map { |pid| Measure.resident(pid) }
+        row 'bunraku', seconds(ours.started_after), seconds(first), per_second(spent), mib(workers.sum / workers.size)
+        row '… and the server itself', mib(Measure.resident(ours.pid))
+      end
+    end
+  end
+
+  # From `git push` to the last catalog.
+  def push
+    in_directory do |directory|
+      names = Array.new(@nodes) { |number| "#{NODES[number % NODES.size]}-n#{number}" }
+      with_server(directory, File.join(directory, 'code'), copies: true) do |ours|
+        ours.add_nodes(names)
+        Measure.until_true(3600, 'the first catalogs') { ours.waiting.zero? }
+        clone = File.join(directory, 'clone')
+        Measure.run('git', 'clone', '-q', File.join(directory, 'bare'), clone)
+        site = File.join(clone, 'manifests/site.pp')
+        File.write(site, "#{File.read(site)}\nnotify { 'pushed': }\n")
+        Measure.commit_all(clone, 'pushed')
+        deployed = nil
+        spent = Measure.timed do
+          Measure.git(clone, 'push', '-q', 'origin', 'production')
+          deployed = Measure.timed { ours.deploy }
+          Measure.until_true(3600, 'the catalogs') { ours.waiting.zero? }
+        end
+        row "#{@nodes} nodes", seconds(deployed), seconds(spent), format('%.1f per s', @nodes / spent)
+      end
+    end
+  end
+
+  # The same Puppetfile, with an empty cache, without changes, and with one changed module.
+  def deploy
+    in_directory do |directory|
+      modules = %w[stdlib concat apache mysql postgresql ntp haproxy rabbitmq redis apt systemd firewall inifile keystone nova neutron glance cinder swift heat]
+      code = File.join(directory, 'code')
+      Measure.write_environment(code)
+      lines = modules.map { |name| "mod '#{name}', :git => '#{repository(directory, name)}', :branch => 'production'" }
+      File.write(File.join(code, 'Puppetfile'), "#{lines.join("\n")}\n")
+      Measure.commit_all(code, 'first')
+      row "r10k, #{modules.size} modules", *r10k(directory, code)
+      row "bunraku, #{modules.size} modules", *deploys(directory, code)
+    end
+  end
+
+  private
+
+  def in_directory(&block)
+    Dir.mktmpdir('bunraku-bench-', &block)
+  end
+
+  def row(*cells)
+    cells = cells.map { |cell| cell.is_a?(Float) ? format('%.2f', cell) : cell }
+    puts "| #{cells.join(' | ')} |"
+    $stdout.flush
+  end
+
+  def ms(value)
+    format('%.0f ms', value * 1000)
+  end
+
+  def seconds(value)
+    format('%.1f s', value)
+  end
+
+  def mib(value)
+    format('%.0f MiB', value)
+  end
+
+  def per_second(spent)
+    format('%.1f per s', @rounds * NODES.size / spent)
+  end
+
+  # CPU seconds per catalog of a program that reads requests and writes catalogs.
+  def over_pipe(command)
+    Open3.popen2(*command) do |input, output, thread|
+      round = lambda do
+        requests.each do |line|
+          input.puts(line)
+          answer = output.gets or abort "#{command.inspect} ended"
+          # Nothing is exported here.
+          while answer.start_with?('{"ask":')
+            input.puts('{"answer":[]}')
+            answer = output.gets
+          end
+          abort answer[0, 500] unless answer.include?('"catalog":')
+        end
+      end
+      # The first rounds load classes and types.
+      2.times { round.call }
+      before = Measure.cpu(thread.pid)
+      @rounds.times { round.call }
+      spent = Measure.cpu(thread.pid) - before
+      input.close
+      spent / (@rounds * NODES.size)
+    end
+  end
+
+  def requests
+    NODES.each_with_index.map do |node, id|
+      JSON.generate(id: id, node: node, facts: Measure.facts(node), code_id: nil,
+                    trusted: { authenticated: 'remote', certname: node, extensions: {} })
+    end
+  end
+
+  def worker_command(directory, environments)
+    program, config = File.join(directory, 'worker.rb'), File.join(directory, 'config.json')
+    parts = %w[sandbox server_view other_nodes application_syntax applications worker start]
+    File.write(program, parts.map { |part| File.read(File.join(PARTS, "#{part}.rb")) }.join("\n"))
+    missing = '/var/lib/bunraku/puppet'
+    read = %w[/usr/lib /usr/share /lib /lib64 /opt/puppetlabs/puppet /var/lib/gems /etc/localtime /dev/null /dev/urandom /proc/1/comm]
+    File.write(config, JSON.generate(
+      read: read + [directory], memory: 1 << 30, environment: 'production', environmentpath: environments,
+      confdir: "#{missing}/conf", vardir: "#{missing}/var", codedir: "#{missing}/code",
+      base_modules: [MODULES], settings: {}, server_facts: { servername: 'puppet' }
+    ))
+    ['ruby', program, config]
+  end
+
+  def whole_server(directory, code)
+    with_server(directory, code) do |ours|
+      ours.add_nodes(NODES)
+      # Every worker has to load what every node needs.
+      6.times { ours.compile_all }
+      before, alone = ours.cpu, Measure.cpu(ours.pid)
+      @rounds.times { ours.compile_all }
+      count = @rounds * NODES.size
+      [(ours.cpu - before) / count, (Measure.cpu(ours.pid) - alone) / count]
+    end
+  end
+
+  # A server whose environment has the corpus as its code.
+  def with_server(directory, code, copies: false)
+    Measure.write_environment(code, copies: copies)
+    File.write(File.join(code, 'bunraku.yaml'), "compiler: puppet\nworkers: #{SLOTS}\nrecycle_after: 100000\ntime_limit: 300\n")
+    Measure.commit_all(code, 'first')
+    bare = File.join(directory, 'bare')
+    Measure.run('git', 'clone', '-q', '--bare', code, bare)
+    FileUtils.mkdir_p(home = File.join(directory, 'bunraku'))
+    server = BunrakuServer.new(@program, home)
+    server.add_environment(bare)
+    server.deploy
+    yield server
+  ensure
+    server&.end
+  end
+
+  def repository(directory, name)
+    path = File.join(directory, 'modules', name)
+    FileUtils.mkdir_p(path)
+    FileUtils.cp_r("#{File.realpath(File.join(MODULES, name))}/.", path)
+    Measure.commit_all(path, 'first')
+    path
+  end
+
+  def change_one(directory)
+    path = File.join(directory, 'modules/ntp')
+    File.write(File.join(path, 'CHANGED'), Measure.now.to_s)
+    Measure.commit_all(path, 'changed')
+  end
+
+  def three_times(directory)
+    cold = Measure.timed { yield }
+    same = Measure.timed { yield }
+    change_one(directory)
+    [cold, same, Measure.timed { yield }].map { |value| seconds(value) }
+  end
+
+  def r10k(directory, code)
+    config = File.join(directory, 'r10k.yaml')
+    File.write(config, JSON.generate('cachedir' => "#{directory}/r10k-cache", 'pool_size' => 8,
+                                     'sources' => { 'bench' => { 'remote' => code, 'basedir' => "#{directory}/r10k" } }))
+    three_times(directory) { Measure.run('r10k', 'deploy', 'environment', 'production', '-m', '-c', config) }
+  end
+
+  def deploys(directory, code)
+    FileUtils.mkdir_p(home = File.join(directory, 'bunraku'))
+    server = BunrakuServer.new(@program, home, modules: [])
+    server.add_environment(code)
+    three_times(directory) { server.deploy }
+  ensure
+    server&.end
+  end
+end
+
+options = { program: File.join(ROOT, 'target/release/bunraku'), rounds: 10, nodes: 200 }
+parts = []
+words = ARGV.dup
+until words.empty?
+  case (word = words.shift)
+  when '--bunraku' then options[:program] = words.shift
+  when '--rounds' then options[:rounds] = Integer(words.shift)
+  when '--nodes' then options[:nodes] = Integer(words.shift)
+  when 'worker', 'server', 'push', 'deploy' then parts << word
+  else abort "unknown argument: #{word}"
+  end
+end
+HEADS = {
+  'worker' => ['CPU per catalog', 'ratio'],
+  'server' => ['ready after', 'first catalog', 'catalogs', 'memory per slot'],
+  'push' => ['deployed after', 'all compiled after', 'catalogs'],
+  'deploy' => ['empty cache', 'nothing changed', 'one module changed']
+}.freeze
+bench = PuppetBench.new(**options)
+(parts.empty? ? HEADS.keys : parts).each do |part|
+  puts "\n#{part}, load #{Measure.load}", "| | #{HEADS[part].join(' | ')} |", "|#{'---|' * (HEADS[part].size + 1)}"
+  bench.public_send(part)
+end
