@@ -18,4 +18,4 @@ mod scalar;
 
 pub use answer::{AnswerError, Limits, QueryAnswer};
 pub use index::{ExportFilter, ExportSum, ExportedResource, Index, IndexSize};
-pub use language::{Query, QueryError};
+pub use language::{Query, QueryError, VisibleFacts};

@@ -69,6 +69,8 @@ pub struct ServiceOptions {
     pub releases: ReleaseOptions,
     pub reports: ReportOptions,
     pub orchestration: OrchestrationOptions,
+    /// The facts that nodes may see of each other.
+    pub visible_facts: bunraku_query::VisibleFacts,
     pub upkeep: UpkeepOptions,
 }
 
@@ -92,6 +94,7 @@ impl ServiceOptions {
             releases: ReleaseOptions::default(),
             reports: ReportOptions::default(),
             orchestration: OrchestrationOptions::default(),
+            visible_facts: bunraku_query::VisibleFacts::default(),
             upkeep: UpkeepOptions::default(),
         }
     }
@@ -321,7 +324,8 @@ async fn build_services(
         options.reports.clone(),
     )
     .with_recorder(Arc::new(inbox.clone()));
-    let queries = Queries::new(store.clone(), blobs.clone(), reports.clone(), limits);
+    let queries = Queries::new(store.clone(), blobs.clone(), reports.clone(), limits)
+        .with_visible_facts(options.visible_facts.clone());
     let code = Code::new(
         store.clone(),
         blobs.clone(),

@@ -372,6 +372,7 @@ fn server_options(
             ..FactOptions::default()
         },
         orchestration: bunraku_orchestrate::OrchestrationOptions::default(),
+        visible_facts: bunraku_query::VisibleFacts::new(&section.queries.node_facts),
         releases: bunraku_compile::ReleaseOptions {
             keep: section.releases.keep,
             quiet: section.releases.quiet.0,

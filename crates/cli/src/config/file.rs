@@ -57,6 +57,7 @@ pub(crate) struct ServerSection {
     pub(crate) reports: ReportsSection,
     pub(crate) compile: CompileSection,
     pub(crate) releases: ReleasesSection,
+    pub(crate) queries: QueriesSection,
 }
 
 impl Default for ServerSection {
@@ -77,8 +78,18 @@ impl Default for ServerSection {
             reports: ReportsSection::default(),
             compile: CompileSection::default(),
             releases: ReleasesSection::default(),
+            queries: QueriesSection::default(),
         }
     }
+}
+
+/// Queries by nodes.
+#[derive(Deserialize, Debug, Default)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct QueriesSection {
+    /// The facts that nodes may see of each other, as dotted paths. Without any, nodes may not
+    /// query.
+    pub(crate) node_facts: Vec<String>,
 }
 
 /// The release of compiled catalogs to nodes.

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bunraku_model::NodeName;
-use bunraku_query::{AnswerError, Index, Limits, Query, QueryAnswer};
+use bunraku_query::{AnswerError, Index, Limits, Query, QueryAnswer, VisibleFacts};
 use bunraku_store::SharedStore;
 use bunraku_store::blobs::SharedBlobs;
 use tokio::sync::watch;
@@ -37,6 +37,8 @@ pub struct Queries {
     /// Counts changes of the index.
     changes: Arc<watch::Sender<u64>>,
     limits: Limits,
+    /// The facts that nodes may see of each other.
+    visible: Arc<VisibleFacts>,
 }
 
 impl Queries {
@@ -49,7 +51,15 @@ impl Queries {
             built: Arc::new(watch::Sender::new(false)),
             changes: Arc::new(watch::Sender::new(0)),
             limits,
+            visible: Arc::default(),
         }
+    }
+
+    /// Lets nodes see these facts of each other.
+    #[must_use]
+    pub fn with_visible_facts(mut self, visible: VisibleFacts) -> Self {
+        self.visible = Arc::new(visible);
+        self
     }
 
     /// Builds the index, and keeps it up to date until cancelled.
@@ -64,6 +74,20 @@ impl Queries {
     /// Answers a query.
     pub async fn answer(&self, text: &str) -> Result<QueryAnswer, ServiceError> {
         let query = Query::parse(text).map_err(|error| query_refused(&error, text))?;
+        self.read_index(move |index, limits| index.answer(&query, limits))
+            .await
+    }
+
+    /// Answers a query of a node, within what nodes may see of each other.
+    pub async fn answer_for_node(&self, text: &str) -> Result<QueryAnswer, ServiceError> {
+        if self.visible.is_empty() {
+            return Err(ServiceError::Forbidden {
+                message: "nodes may not query".to_owned(),
+                hint: Some("list the facts that nodes may see under [server.queries]".to_owned()),
+            });
+        }
+        let query = Query::parse_visible(text, &self.visible);
+        let query = query.map_err(|error| query_refused(&error, text))?;
         self.read_index(move |index, limits| index.answer(&query, limits))
             .await
     }

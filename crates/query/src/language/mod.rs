@@ -9,6 +9,7 @@ mod lexer;
 mod names;
 mod parser;
 mod syntax;
+mod visible;
 
 pub(crate) use check::{
     Column, Field, Function, Matcher, Order, Query as CheckedQuery, Step, Test,
@@ -16,6 +17,7 @@ pub(crate) use check::{
 pub(crate) use entity::Entity;
 pub use error::QueryError;
 pub(crate) use names::near;
+pub use visible::VisibleFacts;
 
 /// A parsed and checked query.
 #[derive(Clone, Debug)]

@@ -113,6 +113,7 @@ async fn each_role_reaches_its_own_things_and_nothing_else() {
         "/v1/locks/{lock}/leave",
         "/v1/triggers/{trigger}/fire",
         "/v1/module-keys/revoked",
+        "/v1/query",
     ];
     let own_only = [
         "PUT /v1/nodes/{node}/activity",

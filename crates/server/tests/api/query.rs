@@ -105,3 +105,45 @@ async fn a_query_that_makes_no_sense_is_refused_with_its_place() {
     );
     server.shutdown().await;
 }
+
+#[tokio::test]
+async fn a_node_sees_names_and_chosen_facts_of_others_and_nothing_else() {
+    let visible = ["role".to_owned()];
+    let mut server = TestServer::start_with(|options| {
+        options.services.visible_facts = bunraku_query::VisibleFacts::new(&visible);
+    })
+    .await;
+    let balancer = server.node("lb-1").await;
+    let facts = json!({"role": "loadbalancer", "secret": "x"});
+    submit(&balancer, "lb-1", facts).await;
+    let web = server.node("web-1").await;
+    submit(&web, "web-1", json!({"role": "web"})).await;
+    let balancers = "nodes[certname] { facts.role = 'loadbalancer' }";
+    becomes(&server, balancers, r#"[{"certname":"lb-1"}]"#).await;
+    let ask = async |client: &bunraku_wire::Client, text: &str| {
+        let request = json!({ "query": text });
+        client.post::<_, QueryReply>("/v1/query", &request).await
+    };
+    let found = ask(&web, "nodes { facts.role = 'loadbalancer' }").await;
+    let found = found.expect("an answer");
+    assert_eq!(json!(found.rows), json!([{"certname": "lb-1"}]));
+    for text in [
+        "nodes[facts.secret]",
+        "nodes { facts.secret ~ '^x' }",
+        "resources",
+        "facts",
+    ] {
+        let refused = ask(&web, text).await.expect_err(text);
+        assert!(
+            refused.to_string().contains("a node may not ask for"),
+            "{refused}"
+        );
+    }
+    server.shutdown().await;
+    // Without a list, nodes may not query.
+    let mut server = TestServer::start().await;
+    let web = server.node("web-1").await;
+    let refused = ask(&web, "nodes").await.expect_err("refused");
+    assert_eq!(refused.status(), Some(403), "{refused}");
+    server.shutdown().await;
+}

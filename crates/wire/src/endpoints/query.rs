@@ -7,9 +7,9 @@ use crate::api::{QueryNodes, QueryReply, QueryRequest};
 endpoints! {
     tag "queries";
 
-    /// Query nodes, facts, resources, classes, reports and events.
+    /// Query nodes, facts, resources, classes, reports and events, as far as the caller may see them.
     RunQuery: Post "/v1/query" {
-        access: Operator,
+        access: AnyRole,
         body: Json<QueryRequest>,
         reply: Json<QueryReply>,
         old_data: Allowed,

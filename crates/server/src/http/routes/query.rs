@@ -1,5 +1,7 @@
 //! Queries.
 
+use bunraku_control::ServiceError;
+use bunraku_model::Role;
 use bunraku_wire::api::{QueryNodes, QueryReply};
 use bunraku_wire::endpoints::{QueryNodeNames, RunQuery};
 
@@ -11,7 +13,18 @@ pub(crate) fn add_routes(routes: Routes) -> Routes {
 }
 
 async fn query(call: Call<RunQuery>) -> HandlerResult<RunQuery> {
-    let answer = call.services.queries.answer(&call.body.query).await?;
+    let (queries, text) = (&call.services.queries, &call.body.query);
+    let answer = match call.caller()?.role {
+        Role::Operator => queries.answer(text).await?,
+        Role::Node => queries.answer_for_node(text).await?,
+        Role::Server => {
+            return Err(ServiceError::Forbidden {
+                message: "servers may not query".to_owned(),
+                hint: None,
+            }
+            .into());
+        }
+    };
     Ok(QueryReply {
         rows: answer.objects(),
         columns: answer.columns,
