@@ -11,6 +11,8 @@ use crate::support::{Running, Site, bunraku, eventually, told};
 struct Etcd {
     site: Site,
     endpoint: String,
+    /// The flags with which this program authenticates at etcd.
+    access: Vec<String>,
     _runtime: tokio::runtime::Runtime,
     _etcd: EtcdCluster,
 }
@@ -31,6 +33,33 @@ impl Etcd {
         Self {
             site: Site::new(),
             endpoint: etcd.endpoints()[0].clone(),
+            access: Vec::new(),
+            _runtime: runtime,
+            _etcd: etcd,
+        }
+    }
+
+    /// Starts an etcd that serves both keyspaces only to clients with a certificate.
+    fn start_with_v2_and_tls() -> Self {
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        let flags = ["--enable-v2=true"];
+        let etcd = runtime.block_on(EtcdCluster::start_with_tls_and_flags(1, &flags));
+        let site = Site::new();
+        let identity = etcd.authority().identity("watcher");
+        let files = [
+            ("--etcd-ca", "ca.pem", etcd.authority().ca_pem()),
+            ("--etcd-certificate", "cert.pem", identity.cert_pem),
+            ("--etcd-key", "key.pem", identity.key_pem),
+        ];
+        let mut access = Vec::new();
+        for (flag, name, text) in files {
+            std::fs::write(site.path(name), text).expect("a file");
+            access.extend([flag.to_owned(), site.path(name).display().to_string()]);
+        }
+        Self {
+            site,
+            endpoint: etcd.endpoints()[0].clone(),
+            access,
             _runtime: runtime,
             _etcd: etcd,
         }
@@ -49,6 +78,7 @@ impl Etcd {
             "--state",
         ]);
         command.arg(self.site.path(&format!("{host}.json")));
+        command.args(&self.access);
         command.args(["--log", "info", "--", "sh", "-c", script]);
         let running = Running::start(command, &self.site.path(&format!("{host}.log")));
         eventually("it watches", || running.log().contains("watching"));
@@ -57,7 +87,8 @@ impl Etcd {
 
     fn fire(&self, trigger: &str, hosts: &str, flags: &[&str]) -> Output {
         let to = ["--etcd", &self.endpoint, "--hosts", hosts];
-        fire_with("etcd", trigger, &[&to, flags].concat())
+        let access: Vec<&str> = self.access.iter().map(String::as_str).collect();
+        fire_with("etcd", trigger, &[&to, &access[..], flags].concat())
     }
 
     /// Starts a watcher for the host `lb-1` whose runs add the names of their triggers to a file.
@@ -80,9 +111,20 @@ impl Etcd {
     }
 
     fn etcdctl_of(&self, api: &str, arguments: &[&str]) -> String {
+        let names = match api {
+            "2" => ["--ca-file", "--cert-file", "--key-file"],
+            _ => ["--cacert", "--cert", "--key"],
+        };
+        let files = self.access.iter().skip(1).step_by(2);
         let output = Command::new("etcdctl")
             .env("ETCDCTL_API", api)
             .args(["--endpoints", &self.endpoint])
+            .args(
+                names
+                    .into_iter()
+                    .zip(files)
+                    .flat_map(|(name, file)| [name, file.as_str()]),
+            )
             .args(arguments)
             .output()
             .expect("etcdctl runs; scripts/setup installs etcd-client");
@@ -376,6 +418,40 @@ fn what_is_fired_here_ends_the_watch_of_the_original() {
     etcd.fire("last", "lb-1", &[]);
     record.wait_for("last");
     assert_eq!(record.text(), "refresh / (all)\nlast\n");
+}
+
+#[test]
+fn both_keyspaces_work_over_tls_with_a_client_certificate() {
+    let mut etcd = Etcd::start_with_v2_and_tls();
+    let record = etcd.record();
+    eventually("it watches both", || {
+        record.watcher.log().contains("watching the v2 API")
+    });
+    let key = "/puppet_trigger/events/hosts/lb-1";
+    let message = original_message("u1", &["lb-1"]);
+    for key in ["/puppet_trigger/events/refresh", key] {
+        etcd.etcdctl_v2(&["set", "--ttl", "180", key, &message]);
+    }
+    record.wait_for_runs(1);
+    let fired = etcd.fire("last", "lb-1", &[]);
+    assert_eq!(fired.status.code(), Some(0), "{}", told(&fired));
+    record.wait_for("last");
+    let written: serde_json::Value =
+        serde_json::from_str(&etcd.etcdctl_v2(&["get", key])).expect("JSON");
+    assert_eq!(written["hosts"], serde_json::json!(["lb-1"]));
+    assert_eq!(record.text(), "refresh\nlast\n");
+    // Without a certificate, nothing is written, and one line says so.
+    etcd.access.truncate(2);
+    let refused = etcd.fire("other", "lb-1", &[]);
+    assert_eq!(refused.status.code(), Some(1), "{}", told(&refused));
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(
+        said.lines()
+            .filter(|line| line.starts_with("error"))
+            .count(),
+        1,
+        "{said}"
+    );
 }
 
 #[test]

@@ -14,13 +14,22 @@ use bunraku_wire::client::Lines;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::exports;
 use crate::fleet::{applied, compile, try_release};
+use crate::puppet_code::deployed;
 use crate::reports;
+use crate::repository::{Repository, add, facts};
 use crate::support::{
     TestServer, eventually, name, open_stream, open_stream_with_target, options, request, soon,
 };
 
 async fn pair() -> (EtcdCluster, TestServer, TestServer) {
+    pair_with(|_| {}).await
+}
+
+async fn pair_with(
+    change: impl Fn(&mut bunraku_server::ServerOptions),
+) -> (EtcdCluster, TestServer, TestServer) {
     let etcd = EtcdCluster::start(1).await;
     let directory = Arc::new(TempDir::new().expect("a directory"));
     let mut servers = Vec::new();
@@ -30,6 +39,7 @@ async fn pair() -> (EtcdCluster, TestServer, TestServer) {
             .expect("connected");
         let mut options = options(&directory.path().join(number.to_string()));
         options.name = name(&format!("server-{number}.test"));
+        change(&mut options);
         servers.push(
             TestServer::on_shared_store(Arc::clone(&directory), options, Arc::new(store)).await,
         );
@@ -246,6 +256,40 @@ async fn a_report_that_comes_through_two_servers_is_stored_once_and_read_at_both
         assert_eq!(summary.state, ReportState::Finished);
     }
     first.shutdown().await;
+    second.shutdown().await;
+    drop(etcd);
+}
+
+#[tokio::test]
+async fn exported_resources_reach_collectors_on_either_server_and_after_one_has_stopped() {
+    let (etcd, mut first, mut second) = pair_with(|options| {
+        options.services.compiles.puppet = Arc::default();
+        options.services.compiles.answer_quiet = exports::QUIET;
+    })
+    .await;
+    let site = "node 'balancer' { File <<| tag == 'pool' |>> }
+node default { @@file { \"/etc/pool/${trusted['certname']}\": content => $facts['role'], tag => 'pool' } }
+";
+    let repository = Repository::new(&[("manifests/site.pp", site)]);
+    add(&first, "production", &repository.url()).await;
+    deployed(&first, "production").await;
+    // The exporter and the collector speak to different servers.
+    let balancer = second.node("balancer").await;
+    facts(&balancer, "balancer", &json!({"role": "lb"})).await;
+    exports::until_resources(&second, "balancer", &[]).await;
+    let web = first.node("web-1").await;
+    facts(&web, "web-1", &json!({"role": "web"})).await;
+    for server in [&first, &second] {
+        exports::until_resources(server, "balancer", &["File[/etc/pool/web-1]"]).await;
+    }
+    // Each server answers alone, from the whole index.
+    first.shutdown().await;
+    let other = second.node("web-2").await;
+    facts(&other, "web-2", &json!({"role": "web"})).await;
+    let both = ["File[/etc/pool/web-1]", "File[/etc/pool/web-2]"];
+    exports::until_resources(&second, "balancer", &both).await;
+    exports::remove(&second, "web-1").await;
+    exports::until_resources(&second, "balancer", &both[1..]).await;
     second.shutdown().await;
     drop(etcd);
 }

@@ -38,6 +38,11 @@ impl EtcdCluster {
     }
 
     /// Starts members with additional flags: `--max-txn-ops=16`.
+    /// Starts a cluster with TLS, and with these flags for every member.
+    pub async fn start_with_tls_and_flags(size: usize, flags: &[&str]) -> Self {
+        Self::start_in(size, true, flags).await
+    }
+
     pub async fn start_with_flags(size: usize, flags: &[&str]) -> Self {
         Self::start_in(size, false, flags).await
     }
