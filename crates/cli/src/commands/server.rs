@@ -395,6 +395,8 @@ fn server_options(
             max_files: section.compile.max_code_files,
             keep: section.compile.keep_commits,
             forge: section.compile.forge.clone(),
+            forge_token_file: section.compile.forge_token_file.clone(),
+            keep_copies: section.compile.keep_copies.0,
             credentials: section.compile.git.iter().map(git_credential).collect(),
         },
         compiles,

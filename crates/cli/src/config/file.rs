@@ -140,6 +140,10 @@ pub(crate) struct CompileSection {
     pub(crate) keep_commits: usize,
     /// The Puppet Forge, or a mirror of it.
     pub(crate) forge: String,
+    /// A file with the token for a private Forge.
+    pub(crate) forge_token_file: Option<PathBuf>,
+    /// The time for which unused copies of repositories and archives are kept.
+    pub(crate) keep_copies: HumanDuration,
     /// Access to private repositories.
     pub(crate) git: Vec<GitSection>,
     /// The resources of this server that Puppet code may use.
@@ -199,6 +203,8 @@ impl Default for CompileSection {
             max_code_files: 100_000,
             keep_commits: 10,
             forge: CodeOptions::default().forge,
+            forge_token_file: None,
+            keep_copies: HumanDuration::from_secs(CodeOptions::default().keep_copies.as_secs()),
             git: Vec::new(),
             puppet: PuppetCompileSection::default(),
         }

@@ -3,6 +3,7 @@
 //! The machine's proxies and certificates work as users expect, as they do for
 //! `git`. The bytes are returned whole; the caller verifies them.
 
+use std::path::Path;
 use std::time::Duration;
 
 use bunraku_process::{CapturePart, OutputError, OutputLimits, Program};
@@ -21,6 +22,22 @@ pub(crate) struct DownloadLimits {
     /// Redirects that are followed. With 0, a redirect is refused, because its
     /// destination was never named.
     pub(crate) redirects: u8,
+}
+
+/// A secret that a server accepts instead of a password.
+pub(crate) struct BearerToken(String);
+
+impl BearerToken {
+    /// Reads a token from a file. The file may end with a newline.
+    pub(crate) fn read(path: &Path) -> std::io::Result<Self> {
+        let text = std::fs::read_to_string(path)?;
+        let token = text.trim();
+        let is_plain = |byte: u8| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\';
+        if token.is_empty() || token.len() > 4_096 || !token.bytes().all(is_plain) {
+            return Err(std::io::Error::other("it does not contain a token"));
+        }
+        Ok(Self(token.to_owned()))
+    }
 }
 
 /// The reason why a download failed.
@@ -55,7 +72,19 @@ impl DownloadError {
 
 /// Downloads the content of an address.
 pub(crate) async fn download(url: &str, limits: DownloadLimits) -> Result<Vec<u8>, DownloadError> {
+    download_with_token(url, limits, None).await
+}
+
+/// Downloads the content of an address, and shows a token to its host. Curl does
+/// not show it to other hosts that the first one redirects to.
+pub(crate) async fn download_with_token(
+    url: &str,
+    limits: DownloadLimits,
+    token: Option<&BearerToken>,
+) -> Result<Vec<u8>, DownloadError> {
     check_address(url)?;
+    let header =
+        token.map(|BearerToken(token)| format!("header = \"Authorization: Bearer {token}\"\n"));
     let curl = Program::new("curl")
         // No user settings, no patterns in addresses, no other protocols.
         .args(["-q", "--silent", "--show-error", "--globoff"])
@@ -67,9 +96,9 @@ pub(crate) async fn download(url: &str, limits: DownloadLimits) -> Result<Vec<u8
         .arg("--max-filesize")
         .arg(limits.bytes.to_string())
         .args(["--write-out", "%{stderr}\nstatus %{http_code}\n"])
-        // The address may contain a password, so it is not an argument.
+        // The address may contain a password, so neither is an argument.
         .args(["--output", "-", "--config", "-"])
-        .input(format!("url = \"{url}\"\n"))
+        .input(format!("url = \"{url}\"\n{}", header.unwrap_or_default()))
         .env("LC_ALL", "C");
     let output_limits = OutputLimits {
         // Curl has the same limit; this one also ends a curl that ignores it.

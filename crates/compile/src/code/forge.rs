@@ -5,12 +5,14 @@
 //! verified again each time it is used.
 
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
+use bunraku_control::Clock;
 use bunraku_model::ContentId;
 use md5::{Digest as _, Md5};
 use serde::{Deserialize, Serialize};
 
-use super::download::{DownloadError, DownloadLimits, download};
+use super::download::{BearerToken, DownloadError, DownloadLimits, download_with_token};
 
 /// The public Forge.
 pub(crate) const PUBLIC_FORGE: &str = "https://forgeapi.puppet.com";
@@ -46,6 +48,15 @@ pub enum ForgeError {
         expected: String,
         found: String,
     },
+    #[error("cannot read the token for {forge} in {}", file.display())]
+    Token {
+        forge: String,
+        file: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("{forge} needs https:// in its address: it gets a token")]
+    Unprotected { forge: String },
     #[error("cannot keep the archive of {what}")]
     Keep {
         what: String,
@@ -63,10 +74,13 @@ pub(super) struct ForgeRelease {
 }
 
 /// A Forge and the archives that came from it.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Forge {
     url: String,
+    /// A file with the token for a private Forge.
+    token_file: Option<PathBuf>,
     directory: PathBuf,
+    clock: Clock,
 }
 
 /// The part of the Forge's description that matters.
@@ -90,10 +104,17 @@ struct KnownRelease {
 }
 
 impl Forge {
-    pub(super) fn new(url: &str, directory: PathBuf) -> Self {
+    pub(super) fn new(
+        url: &str,
+        token_file: Option<&Path>,
+        directory: PathBuf,
+        clock: Clock,
+    ) -> Self {
         Self {
             url: url.trim_end_matches('/').to_owned(),
+            token_file: token_file.map(Path::to_owned),
             directory,
+            clock,
         }
     }
 
@@ -178,7 +199,8 @@ impl Forge {
             redirects: REDIRECTS,
         };
         let (what, forge) = (what.to_owned(), self.url.clone());
-        match download(address, limits).await {
+        let token = self.token_for(address)?;
+        match download_with_token(address, limits, token.as_ref()).await {
             Ok(bytes) => Ok(bytes),
             Err(DownloadError::Status(404)) => Err(ForgeError::Missing { what, forge }),
             Err(source) => Err(ForgeError::Download {
@@ -187,6 +209,41 @@ impl Forge {
                 source,
             }),
         }
+    }
+
+    /// Returns the token if the address belongs to the Forge itself. The file is
+    /// read each time, so a new token needs no restart.
+    fn token_for(&self, address: &str) -> Result<Option<BearerToken>, ForgeError> {
+        let Some(file) = &self.token_file else {
+            return Ok(None);
+        };
+        let forge = || self.url.clone();
+        if !is_protected(&self.url) {
+            return Err(ForgeError::Unprotected { forge: forge() });
+        }
+        if origin(address) != origin(&self.url) {
+            return Ok(None);
+        }
+        let token = BearerToken::read(file);
+        token.map(Some).map_err(|source| ForgeError::Token {
+            forge: forge(),
+            file: file.clone(),
+            source,
+        })
+    }
+
+    /// Removes the archives that were last used before this time, and returns
+    /// their number. They are copies: whoever needs one fetches it again.
+    pub(super) fn remove_unused(&self, before: SystemTime) -> std::io::Result<usize> {
+        let mut removed = 0;
+        for path in super::entries_of(&self.directory)? {
+            let metadata = std::fs::symlink_metadata(&path)?;
+            if metadata.is_file() && metadata.modified()? < before {
+                std::fs::remove_file(&path)?;
+                removed += 1;
+            }
+        }
+        Ok(removed)
     }
 
     fn verify(&self, bytes: &[u8], release: &Release, what: &str) -> Result<(), ForgeError> {
@@ -225,6 +282,9 @@ impl Forge {
             let known: KnownRelease = serde_json::from_slice(&known).ok()?;
             let archive = forge.archive(known.sha256);
             let bytes = std::fs::read(&archive).ok()?;
+            // A mark that cannot be written only makes the archive look older.
+            let used = std::fs::File::options().write(true).open(&archive);
+            let _ = used.and_then(|file| file.set_modified(forge.clock.now().into()));
             (ContentId::of(&bytes) == known.sha256).then_some((known.sha256, archive))
         };
         let (sha256, archive) = tokio::task::spawn_blocking(read).await.ok()??;
@@ -251,4 +311,19 @@ impl Forge {
 fn is_plain(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b".+-_".contains(&byte);
     !text.is_empty() && text.bytes().all(plain) && super::is_below(Path::new(text))
+}
+
+/// Returns scheme, host and port of an address.
+fn origin(address: &str) -> &str {
+    let host = address.find("://").map_or(0, |at| at + 3);
+    let end = address[host..]
+        .find('/')
+        .map_or(address.len(), |at| host + at);
+    &address[..end]
+}
+
+/// Returns whether others on the network cannot read what is sent to an address.
+fn is_protected(address: &str) -> bool {
+    let local = ["http://127.0.0.1:", "http://127.0.0.1/", "http://[::1]:"];
+    address.starts_with("https://") || local.iter().any(|start| address.starts_with(start))
 }

@@ -7,6 +7,7 @@
 //! deployed code for as long as it is stored, even if a repository is gone.
 
 mod additional;
+mod copies;
 mod credentials;
 mod download;
 mod forge;
@@ -35,6 +36,7 @@ use bunraku_control::clock::Clock;
 use bunraku_control::document::{self, Decision};
 use bunraku_control::{ServiceError, keys};
 use bunraku_wire::api::{CompileProblem, DeployedModule};
+use copies::entries_of;
 use forge::{Forge, PUBLIC_FORGE};
 use mirrors::Mirrors;
 use sources::{ResolvedCode, Resolver};
@@ -65,6 +67,10 @@ pub struct CodeOptions {
     pub credentials: Vec<GitCredential>,
     /// The Puppet Forge, or a mirror of it.
     pub forge: String,
+    /// A file with the token for a private Forge.
+    pub forge_token_file: Option<PathBuf>,
+    /// Copies of repositories and archives that are unused for this long are removed.
+    pub keep_copies: Duration,
 }
 
 impl Default for CodeOptions {
@@ -76,6 +82,8 @@ impl Default for CodeOptions {
             keep: 10,
             credentials: Vec::new(),
             forge: PUBLIC_FORGE.to_owned(),
+            forge_token_file: None,
+            keep_copies: Duration::from_secs(30 * 24 * 3_600),
         }
     }
 }
@@ -196,8 +204,15 @@ impl Code {
             directory.join("incoming"),
             options.git_time_limit,
             &options.credentials,
+            clock.clone(),
         );
-        let forge = Forge::new(&options.forge, directory.join("forge"));
+        let token = options.forge_token_file.as_deref();
+        let forge = Forge::new(
+            &options.forge,
+            token,
+            directory.join("forge"),
+            clock.clone(),
+        );
         Self {
             store,
             blobs,

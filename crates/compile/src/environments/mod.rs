@@ -287,7 +287,7 @@ impl Environments {
         .await
     }
 
-    /// Removes commits that are old and unused.
+    /// Removes commits that are old and unused, and this server's unused copies.
     pub async fn prune(&self) -> Result<usize, ServiceError> {
         let mut removed = 0;
         for entry in document::read_all(&*self.store, keys::ENVIRONMENTS).await? {
@@ -298,6 +298,7 @@ impl Environments {
                 removed += pruned.map_err(code_error)?;
             }
         }
+        removed += self.code.remove_unused_copies().await.map_err(code_error)?;
         Ok(removed)
     }
 

@@ -217,7 +217,9 @@ impl ForgeServer {
                 let length = stream.read(&mut request).unwrap_or(0);
                 let head = String::from_utf8_lossy(&request[..length]).into_owned();
                 let path = head.split(' ').nth(1).unwrap_or("").to_owned();
-                log.lock().expect("a lock").push(path.clone());
+                let token = head.lines().find(|line| line.starts_with("Authorization:"));
+                let shown = token.map_or(path.clone(), |token| format!("{path} {token}"));
+                log.lock().expect("a lock").push(shown);
                 let body = known.lock().expect("a lock").get(&path).cloned();
                 let status = match body {
                     Some(_) => "200 OK",
@@ -287,6 +289,69 @@ fn archive(files: &[(&str, &str)]) -> Vec<u8> {
         .into_inner()
         .and_then(flate2::write::GzEncoder::finish)
         .expect("packed")
+}
+
+#[tokio::test]
+async fn a_private_forge_gets_its_token_and_no_other_host_does() {
+    let (forge, elsewhere) = (ForgeServer::start(), ForgeServer::start());
+    let address = forge.url.clone();
+    let directory = tempfile::TempDir::new().expect("a directory");
+    let file = directory.path().join("token");
+    let mut server = TestServer::start_with(|options| {
+        options.services.code.forge = address;
+        options.services.code.forge_token_file = Some(file.clone());
+    })
+    .await;
+    let repository = Repository::new(&[
+        ("manifests/site.pp", "include motd\n"),
+        ("Puppetfile", "mod 'acme/motd', '1.0.0'\n"),
+    ]);
+    add(&server, "production", &repository.url()).await;
+    let good = archive(&[
+        ("manifests/init.pp", "class motd { }"),
+        ("metadata.json", "{}"),
+    ]);
+    let hash = json!({"file_sha256": ContentId::of(&good).to_string()});
+    forge.release("1.0.0", &hash, &good);
+    // Without its token, nothing is asked.
+    let failed = deploy(&server, "production").await;
+    assert!(
+        format!("{failed:?}").contains("cannot read the token"),
+        "{failed:?}"
+    );
+    assert_eq!(forge.times_asked(), 0);
+    std::fs::write(&file, "s3cret-1\n").expect("a file");
+    let done = deploy(&server, "production").await;
+    code_id(&done);
+    let asked = forge.asked.lock().expect("a lock").clone();
+    assert_eq!(asked.len(), 2);
+    assert!(
+        asked
+            .iter()
+            .all(|one| one.ends_with(" Authorization: Bearer s3cret-1")),
+        "{asked:?}"
+    );
+    // A new token is used at once. The archive is on another host, which gets none.
+    std::fs::write(&file, "s3cret-2").expect("a file");
+    forge.release("2.0.0", &hash, &good);
+    let archive_elsewhere = "/v3/files/acme-motd-2.0.0.tar.gz";
+    elsewhere.answer(archive_elsewhere, good.clone());
+    let mut release =
+        json!({"version": "2.0.0", "file_uri": format!("{}{archive_elsewhere}", elsewhere.url)});
+    let members = release.as_object_mut().expect("an object");
+    members.extend(hash.as_object().cloned().unwrap_or_default());
+    forge.answer("/v3/releases/acme-motd-2.0.0", release.to_string());
+    repository.commit(&[("Puppetfile", "mod 'acme/motd', '2.0.0'\n")]);
+    let done = deploy(&server, "production").await;
+    code_id(&done);
+    let asked = forge.asked.lock().expect("a lock").clone();
+    assert!(
+        asked[2].ends_with(" Authorization: Bearer s3cret-2"),
+        "{asked:?}"
+    );
+    let other = elsewhere.asked.lock().expect("a lock").clone();
+    assert_eq!(other, [format!("/mirror{archive_elsewhere}")]);
+    server.shutdown().await;
 }
 
 #[tokio::test]
