@@ -24,10 +24,10 @@ Puppet::Type.newtype(:lock) do
     defaultto :held
 
     def retrieve
-      provider.standing
+      provider.current_state
     end
 
-    # A lock that another node holds is in sync: one of them has it.
+    # A lock that another node holds is in sync: one node is enough.
     def insync?(is)
       case should
       when :held

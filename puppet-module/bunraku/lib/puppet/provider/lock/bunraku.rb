@@ -8,10 +8,10 @@ Puppet::Type.type(:lock).provide(:bunraku) do
   commands bunraku: 'bunraku'
 
   # :held by this node, :elsewhere, or :released.
-  def standing
+  def current_state
     @holder = nil
     output = run(['lock', 'list', '--json'])
-    raise Puppet::Error, "the locks cannot be read: #{output}" unless output.exitstatus.zero?
+    raise Puppet::Error, "cannot read the locks: #{output}" unless output.exitstatus.zero?
 
     lock = JSON.parse(output).find { |entry| entry['name'] == @resource[:name] }
     holders = lock ? lock['holders'] : []
@@ -29,7 +29,7 @@ Puppet::Type.type(:lock).provide(:bunraku) do
     case output.exitstatus
     when 0 then nil
     when 11 then Puppet.notice("Lock[#{@resource[:name]}]: #{output.strip}")
-    else raise Puppet::Error, "the lock cannot be taken: #{output.strip}"
+    else raise Puppet::Error, "cannot acquire the lock: #{output.strip}"
     end
   end
 
@@ -45,7 +45,7 @@ Puppet::Type.type(:lock).provide(:bunraku) do
     # 4: the lock is no longer held, which is the desired state.
     return if [0, 4].include?(output.exitstatus)
 
-    raise Puppet::Error, "the lock cannot be released: #{output.strip}"
+    raise Puppet::Error, "cannot release the lock: #{output.strip}"
   end
 
   private
