@@ -122,7 +122,7 @@ pub(crate) fn run(arguments: AgentArguments, context: &Context) -> Result<Exit, 
     end_with_parent(arguments.end_with_parent)?;
     let join_only = arguments.join_only;
     let options = agent_options(arguments, context)?;
-    // One thread: an agent waits, nearly all of the time.
+    // One thread is enough: an agent is idle nearly all the time.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -265,8 +265,8 @@ fn method(
     }))
 }
 
-/// From a file or the environment; a token on the command line could be read
-/// by everyone on the machine.
+/// Reads the token from a file or the environment. Everyone on the machine could read
+/// a token on the command line.
 fn token(file: Option<PathBuf>) -> Result<Option<String>, Failure> {
     match file {
         Some(path) => match std::fs::read_to_string(&path) {
@@ -280,7 +280,7 @@ fn token(file: Option<PathBuf>) -> Result<Option<String>, Failure> {
     }
 }
 
-/// The fully qualified name of this machine, as its facts tell it.
+/// The fully qualified name of this machine, according to its facts.
 pub(crate) fn host_name() -> Result<String, Failure> {
     let options = bunraku_agent::facts::FactOptions::default();
     let facts = bunraku_agent::facts::collect(&options).facts;

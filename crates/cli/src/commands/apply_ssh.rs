@@ -1,8 +1,8 @@
 //! `bunraku apply --ssh`: the same apply, on another machine.
 //!
-//! The program and the states are copied there, the apply runs there (with
-//! that machine's facts), and what was copied goes away again. Only the
-//! program stays, under its hash in the user's cache, for the next time.
+//! The program and the states are copied to the machine, and the apply runs there,
+//! with that machine's facts. Afterwards the copies are removed, except for the
+//! program, which stays in the user's cache under its hash.
 //!
 //! Pillar data is copied as a file, over standard input: on a command line, every user there could
 //! see it.
@@ -16,10 +16,10 @@ use crate::local_apply::ApplyArgs;
 use crate::ssh::{Binary, SshConnection, Upload, quoted};
 use crate::state_tree::{StateArgs, StateTreeError, pillar_text, tree_of};
 
-/// Where everything of ours is there.
+/// The directory for all files on the remote machine.
 const CACHE: &str = r#""$HOME"/.cache/bunraku"#;
 
-/// What is copied, and the flags that name the copies.
+/// The files to copy, and the flags that name the copies.
 #[derive(Default)]
 struct StagedFiles {
     trees: Vec<(String, PathBuf)>,
@@ -49,8 +49,8 @@ fn apply(destination: &str, arguments: &ApplyArgs, json: bool) -> Result<ExitCod
     let there = quoted(there.trim_end_matches('\n'));
     let StagedFiles { mut words, .. } = staged;
     words.extend(flags(arguments, json));
-    // The terminal's Ctrl-C and a lost connection reach the apply itself,
-    // which ends its step; the shell waits for it, and then cleans up.
+    // Ctrl-C and a lost connection reach the apply itself, which finishes its step.
+    // The shell waits for it, and then cleans up.
     let script = format!(
         "there={there}; trap : INT TERM HUP; {} {}; code=$?; rm -rf \"$there\"; exit $code",
         installed.word,
@@ -156,8 +156,8 @@ impl StagedFiles {
     }
 }
 
-/// Everything that is not a file here. All fields are named, so that a flag
-/// that is added later cannot be forgotten.
+/// The flags that do not name local files. All fields are listed, so that a flag that
+/// is added later cannot be forgotten.
 fn flags(arguments: &ApplyArgs, json: bool) -> Vec<String> {
     let ApplyArgs {
         path: _,
@@ -184,7 +184,7 @@ fn flags(arguments: &ApplyArgs, json: bool) -> Vec<String> {
         root,
         state,
         source_root: _,
-        // Modules are copied; which keys are trusted is that machine's own word.
+        // Modules are copied. The remote machine decides which keys it trusts.
         modules: _,
     } = arguments;
     let mut words = Vec::new();

@@ -2,7 +2,7 @@
 //!
 //! This process is a subreaper: a process that detaches from the program becomes its child, and not
 //! one of the machine's init. When the parent dies, even by `kill -9`, it ends all of them. When
-//! the program ends by itself, what it left behind stays: the program was asked to start it.
+//! the program ends on its own, what it left behind stays: the program was asked to start it.
 
 use std::process::Stdio;
 use std::time::Duration;

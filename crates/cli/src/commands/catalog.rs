@@ -1,4 +1,4 @@
-//! `bunraku catalog`: what is compiled for nodes, and what differs.
+//! `bunraku catalog`: list, show and compare the catalogs of nodes.
 
 use bunraku_model::{Catalog, CatalogId, EnvironmentName, NodeName};
 use bunraku_wire::Client;
@@ -202,7 +202,7 @@ async fn show(client: &Client, named: &str, released: bool, json: bool) -> Resul
     Ok(Exit::Done)
 }
 
-/// What the compiler logged, if this is the catalog of the last compile.
+/// The compiler's messages, if this is the catalog of the last compile.
 async fn notes(client: &Client, node: &str, id: CatalogId) -> Result<String, Failure> {
     let Ok(node) = NodeName::new(node) else {
         return Ok(String::new());
@@ -309,7 +309,7 @@ async fn proposed(
     super::release::print_fleet(&diff, json, arguments.detailed_exitcodes)
 }
 
-/// A node's released catalog, and the newest that is compiled for it.
+/// A node's released catalog and its newest compiled one.
 async fn pair(client: &Client, node: &str) -> Result<(CatalogId, CatalogId), Failure> {
     let Ok(name) = NodeName::new(node) else {
         return Err(Failure::usage(format!("`{node}` is not a node's name")));
@@ -325,7 +325,7 @@ async fn pair(client: &Client, node: &str) -> Result<(CatalogId, CatalogId), Fai
     Ok((before, with(&[Held, Released]).unwrap_or(before)))
 }
 
-/// By whole id, by its first digits, or the newest of a node.
+/// Finds a catalog by its id, by the first digits of the id, or as the newest of a node.
 async fn find(client: &Client, named: &str) -> Result<CatalogId, Failure> {
     if let Ok(id) = named.parse() {
         return Ok(id);

@@ -165,7 +165,7 @@ async fn requests(client: &Client, json: bool) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// The key is made here; only the request leaves this machine.
+/// The key is created here; only the request leaves this machine.
 async fn issue(
     client: &Client,
     name: &NodeName,

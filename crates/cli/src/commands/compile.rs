@@ -1,4 +1,4 @@
-//! `bunraku compile`: have nodes compiled, and see what waits.
+//! `bunraku compile`: compile nodes, and show the compile queue.
 
 use bunraku_model::{EnvironmentName, NodeName};
 use bunraku_wire::Client;
@@ -17,7 +17,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{self, Table, ago};
 
-/// Nodes in one question.
+/// The number of nodes in one request.
 const AT_ONCE: usize = 500;
 
 #[derive(Args)]

@@ -1,4 +1,4 @@
-//! `bunraku config`: is the file right?
+//! `bunraku config`: checks the configuration file.
 
 use clap::Subcommand;
 
@@ -22,7 +22,7 @@ pub(crate) fn run(command: &ConfigCommand, global: &Global) -> Result<Exit, Fail
     }
 }
 
-/// What the parser cannot see: values that do not fit together.
+/// Checks what the parser cannot: values that contradict each other.
 fn check(global: &Global) -> Result<Exit, Failure> {
     let loaded = load(global.config.as_deref())?;
     let file = &loaded.file;

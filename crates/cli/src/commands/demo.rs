@@ -1,6 +1,6 @@
 //! `bunraku demo`: a server and four agents, real processes, on loopback.
 //!
-//! Everything lives in one directory that is gone afterwards. The children
+//! Everything is in one directory that is removed afterwards. The child processes
 //! end with this process, however it ends.
 
 use std::path::PathBuf;
@@ -59,14 +59,14 @@ pub(crate) fn run(arguments: &DemoArguments) -> Result<Exit, Failure> {
                 fleet.clean_up();
                 stage.note("all processes stopped, directory removed");
             }
-            // What the servers and agents said tells why.
+            // The logs of the servers and agents explain the failure.
             Err(_) => stage.note(&fleet.where_the_logs_are()),
         }
         outcome
     })
 }
 
-/// The other play: servers that keep the data together.
+/// The demo of a cluster.
 async fn perform_cluster(
     fleet: &mut DemoFleet,
     stage: &mut Stage,

@@ -1,4 +1,4 @@
-//! `bunraku environment`: code from git, and taking it into use.
+//! `bunraku environment`: code from git, and its deploys.
 
 use bunraku_model::{EnvironmentName, OrderingMode};
 use bunraku_wire::Client;
@@ -23,7 +23,7 @@ use crate::failure::Failure;
 use crate::ordering::ordering_mode;
 use crate::output::{self, Table, ago};
 
-/// Nodes that are named; the rest is counted.
+/// The number of nodes that are listed by name; the others are counted.
 const NAMED: usize = 5;
 
 #[derive(Subcommand)]
@@ -373,7 +373,7 @@ async fn modules(client: &Client, name: &EnvironmentName, json: bool) -> Result<
             module.name,
             module.reference.unwrap_or_else(|| "newest".to_owned()),
             match module.sha256 {
-                // A commit is long, and a version is not.
+                // Commit ids are shortened, versions are not.
                 None => module.version.chars().take(12).collect(),
                 Some(_) => module.version,
             },
@@ -451,7 +451,7 @@ async fn deploy(
     })
 }
 
-/// Follows a deploy to its end, and the one that took its place.
+/// Follows a deploy, or the one that supersedes it, to its end.
 async fn wait_for(
     client: &Client,
     name: &EnvironmentName,
@@ -523,7 +523,7 @@ fn result(name: &EnvironmentName, status: &DeployStatus) -> String {
     text
 }
 
-/// Equal failures together, with the nodes that each touches.
+/// Groups equal failures, with the nodes that each affects.
 pub(crate) fn failures(groups: &[FailureGroup]) -> String {
     let mut text = String::new();
     for group in groups {

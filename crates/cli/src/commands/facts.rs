@@ -1,4 +1,4 @@
-//! `bunraku facts`: what nodes say of themselves.
+//! `bunraku facts`: show and compare the facts of nodes.
 
 use bunraku_agent::facts::{self, FactOptions};
 use bunraku_model::{FactSet, NodeName};
@@ -120,7 +120,7 @@ async fn diff(
     Ok(Exit::Done)
 }
 
-/// `-` was, `+` is, under the fact's path.
+/// Formats a change: the old value with `-`, the new one with `+`, below the fact's path.
 fn difference_lines(difference: &FactsDifference) -> String {
     let short = |entry: &FactSetEntry| entry.fact_set.0.short();
     let mut text = format!(
@@ -169,7 +169,7 @@ fn whole_seconds(time: Timestamp) -> String {
     time.strftime("%Y-%m-%d %H:%M:%SZ").to_string()
 }
 
-/// How this machine's facts are collected, by configuration.
+/// The configured options for collecting this machine's facts.
 pub(crate) fn options(context: &Context) -> FactOptions {
     let section = &context.loaded.file.agent;
     FactOptions {
@@ -187,7 +187,7 @@ fn local(context: &Context, fact: Option<&str>) -> Result<Exit, Failure> {
     print(&collected.facts, fact)
 }
 
-/// Facts are JSON; a single text fact is printed bare, for scripts.
+/// Prints facts as JSON. A single text fact is printed without quotes, for scripts.
 fn print(facts: &FactSet, fact: Option<&str>) -> Result<Exit, Failure> {
     let Some(path) = fact else {
         output::json(facts)?;

@@ -1,4 +1,4 @@
-//! `bunraku lock`: take, hold and give back locks; run a command under one.
+//! `bunraku lock`: acquire, renew and release locks; run a command under one.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -27,7 +27,7 @@ use crate::output::{self, Table, ago};
 use crate::signals::termination_signal;
 use crate::task_log::TaskLog;
 
-/// Others hold it, and the time to wait is over.
+/// The exit code if others hold the lock, and the time to wait is over.
 const BUSY: u8 = 11;
 
 #[derive(Subcommand)]
@@ -218,7 +218,7 @@ async fn acquire(
     }
 }
 
-/// Asks until the lock is held, or the time to wait is over.
+/// Repeats the request until the lock is held, or the time to wait is over.
 async fn wait_in_line(
     client: &Client,
     name: &LockName,
@@ -264,7 +264,7 @@ async fn wait_in_line(
     Ok(reply)
 }
 
-/// The place in line ends with its lease if this is lost.
+/// Gives up the place in the queue. If the request is lost, the place ends with its lease.
 async fn leave(client: &Client, name: &LockName, session: &str) {
     let request = LeaveLine {
         session: session.to_owned(),
@@ -290,7 +290,7 @@ async fn exec(
             return Ok(BUSY);
         }
     };
-    // Its lease was kept alive while it waited; how recently is not known here.
+    // The lease was renewed during the wait; the time of the last renewal is not known here.
     let lease = RenewLock.at(&name);
     let granted = match wish.wait {
         None => waiting,
@@ -377,7 +377,7 @@ async fn show(client: &Client, name: &LockName, json: bool) -> Result<Exit, Fail
     Ok(Exit::Done)
 }
 
-/// A fact for Puppet, states and queries: which nodes hold which lock.
+/// The holders of each lock, as a fact for Puppet, states and queries.
 async fn facts(client: &Client) -> Result<Exit, Failure> {
     let all: Vec<LockStatus> = client
         .call(ListLocks)
@@ -395,7 +395,8 @@ async fn facts(client: &Client) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// With a name, as JSON that says of each holder whether it is the one who asks.
+/// Lists all locks. With a name, prints JSON in which each holder has a flag that tells
+/// whether it is that node.
 async fn list(client: &Client, own: Option<&NodeName>) -> Result<Exit, Failure> {
     let all: Vec<LockStatus> = client
         .call(ListLocks)

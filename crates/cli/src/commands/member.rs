@@ -1,4 +1,4 @@
-//! The member of a cluster that a server is, when it is one.
+//! The cluster member that runs inside a server.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -64,7 +64,7 @@ pub(super) fn link(member: &Member, section: &ClusterSection) -> ClusterLink {
     }))
 }
 
-/// Starts the member whose directory this is; nothing when the server is none.
+/// Starts the member of this directory. Returns nothing if the server is not a member.
 pub(super) async fn start(
     section: &ClusterSection,
     data_dir: &Path,

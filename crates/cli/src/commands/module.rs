@@ -1,4 +1,4 @@
-//! `bunraku module`: extension modules, from their key to their place on a machine or a server.
+//! `bunraku module`: build, sign, install and publish extension modules.
 
 mod published;
 mod source;
@@ -157,13 +157,13 @@ fn refused(error: bunraku_engine::modules::ShelfError) -> Failure {
     Failure::from(error).exit(exit)
 }
 
-/// Never over a file that is there: it may be a key.
+/// Never overwrites a file: it may be a key.
 fn write_new(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Failure> {
     bunraku_files::create(path, bytes, mode)
         .map_err(|error| Failure::new(format!("cannot write {}", path.display())).caused_by(&error))
 }
 
-/// Whole or not at all.
+/// Writes the whole file or nothing.
 fn replace(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     bunraku_files::replace(path, bytes, 0o644)
         .map_err(|error| Failure::new(format!("cannot write {}", path.display())).caused_by(&error))
@@ -222,8 +222,8 @@ fn packed(directory: &Path, output: Option<PathBuf>, json: bool) -> Result<Exit,
     Ok(Exit::Done)
 }
 
-/// Every file below a directory. Links and devices are an error: what they
-/// lead to on the author's machine is not what the module would find.
+/// Lists every file below a directory. Links and devices are errors: their targets on
+/// the author's machine are not available to the module.
 fn collect(directory: &Path, prefix: &str, files: &mut Vec<File>) -> Result<(), Failure> {
     let cannot = |path: &Path, error: std::io::Error| {
         Failure::new(format!("cannot read {}", path.display())).caused_by(&error)
@@ -302,7 +302,7 @@ fn print_module(module: &VerifiedModule, what: &str, json: bool) -> Result<Exit,
     Ok(Exit::Done)
 }
 
-/// One that would be refused is shown as such, and makes the exit code say so.
+/// Shows which modules would be refused. The exit code reports it, too.
 fn list(keys: &Path, state_directory: &Path, json: bool) -> Result<Exit, Failure> {
     let trust = read_trust(keys)?;
     let mut table = Table::new(&["MODULE", "VERSION", "TYPES", "SIGNED BY", "STATUS"]);

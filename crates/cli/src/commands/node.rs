@@ -1,4 +1,4 @@
-//! `bunraku node`: where nodes stand, and whether they may run.
+//! `bunraku node`: list, enable, disable, assign and remove nodes.
 
 use bunraku_model::{Activity, Administration, Connection, EnvironmentName, NodeName};
 use bunraku_wire::Client;

@@ -1,7 +1,7 @@
-//! `bunraku node add`: puts an agent on a machine, over SSH.
+//! `bunraku node add`: installs an agent on a machine over SSH.
 //!
-//! Every step can be done again: a call that failed half-way is repeated as it
-//! was. The token goes there through standard input, never on a command line.
+//! Every step can be repeated, so a call that failed halfway can be repeated as it
+//! was. The token is passed through standard input, never on a command line.
 
 use std::path::PathBuf;
 
@@ -17,7 +17,7 @@ use crate::failure::Failure;
 use crate::node_commands::{report_answers, send_and_wait};
 use crate::ssh::{Binary, SshArgs, SshConnection, Upload, quoted};
 
-/// How long the token can be used: the whole call.
+/// The lifetime of the token: longer than the whole call.
 const TOKEN_SECONDS: u64 = 900;
 
 #[derive(clap::Args)]
@@ -52,7 +52,7 @@ pub(crate) struct AddArguments {
     connection: SshArgs,
 }
 
-/// What is known of the machine and its place.
+/// A machine that is joining.
 struct JoiningNode<'a> {
     arguments: &'a AddArguments,
     remote: SshConnection,
@@ -103,7 +103,7 @@ pub(super) async fn run(
     report_answers(&answers, json)
 }
 
-/// What the machine calls itself.
+/// Returns the machine's own name.
 fn own_name(remote: &SshConnection, program: &str) -> Result<NodeName, Failure> {
     let script =
         format!("{program} facts local networking.fqdn 2>/dev/null || hostname -f || hostname");
@@ -135,8 +135,8 @@ impl JoiningNode<'_> {
         );
         let secret = Upload::Bytes(token.token.as_bytes());
         let joined = self.remote.run("join", &script, &secret);
-        // A node that had joined before did not use it; one that did has used
-        // it up, and there is nothing to take back.
+        // A node that had joined before did not use the token. Otherwise the token is
+        // used up, and revoking it changes nothing.
         let _ = client.call(RevokeToken.at(&token.entry.id)).await;
         joined?;
         eprintln!("{}: joined as {}", self.arguments.destination, self.name);

@@ -1,4 +1,4 @@
-//! `bunraku node run`: asks nodes to run, and follows their reports.
+//! `bunraku node run`: requests runs of nodes, and follows their reports.
 
 use std::time::Duration;
 
@@ -26,9 +26,9 @@ use crate::failure::Failure;
 use crate::output;
 use crate::report_view::ending_line;
 
-/// Nodes whose reports are followed at the same time.
+/// The number of nodes whose reports are followed at the same time.
 const AT_ONCE: usize = 64;
-/// After a stream broke.
+/// The pause after a stream broke.
 const RETRY: Duration = Duration::from_millis(500);
 
 #[derive(Args)]
@@ -72,7 +72,7 @@ pub(crate) struct RunArguments {
     timeout: Option<HumanDuration>,
 }
 
-/// What became of one node.
+/// The outcome of one node.
 #[derive(Serialize)]
 struct NodeOutcome {
     node: NodeName,
@@ -209,7 +209,7 @@ async fn answer(
     }
 }
 
-/// To the end of the run, or until its node is lost.
+/// Follows a run until it ends, or until its node is lost.
 async fn follow(client: &Client, asked: NodeOutcome, json: bool) -> Result<NodeOutcome, Failure> {
     if !asked.good {
         if !json {
@@ -227,7 +227,7 @@ async fn follow(client: &Client, asked: NodeOutcome, json: bool) -> Result<NodeO
         };
         match broke {
             Ok(Some(outcome)) => return print_outcome(client, outcome, json).await,
-            // The server ended it: because it ends itself, or because the node is lost.
+            // The server closed the stream: it is shutting down, or the node is lost.
             Ok(None) => match lost(client, &asked).await {
                 Ok(Some(outcome)) => return print_outcome(client, outcome, json).await,
                 Ok(None) => tokio::time::sleep(RETRY).await,
@@ -274,7 +274,7 @@ async fn read(
     Ok(None)
 }
 
-/// A node that is gone in the middle of its run has failed, as far as anybody knows.
+/// A node that disappears during its run counts as failed.
 async fn lost(
     client: &Client,
     asked: &NodeOutcome,

@@ -1,4 +1,4 @@
-//! `bunraku stat`, `bunraku init` and `bunraku once`: things done once per fleet.
+//! `bunraku stat`, `bunraku init` and `bunraku once`: tasks that run once per fleet.
 
 mod apply_states;
 mod init;
@@ -25,7 +25,7 @@ use crate::output;
 pub(crate) use init::InitArguments;
 pub(crate) use manage::{OnceCommand, run};
 
-/// Exit codes that say where a thing stands.
+/// Exit codes for the status of a task.
 const DONE: u8 = 10;
 const BUSY: u8 = 11;
 const NOT_READY: u8 = 12;
@@ -54,7 +54,7 @@ pub(crate) struct StatArguments {
     or_failed: bool,
 }
 
-/// Where a thing stands. Every failure is 1: never 0 by accident.
+/// Shows the status of a task. Every failure has exit code 1, never 0 by accident.
 pub(crate) fn stat(arguments: &StatArguments, context: &Context) -> Result<ExitCode, Failure> {
     let standing = with_client(context, |client| async move {
         Ok(match &arguments.file {
@@ -101,7 +101,7 @@ pub(crate) fn init(arguments: &InitArguments, context: &Context) -> Result<ExitC
     with_client(context, |client| init::run(arguments, client, fleet)).map(ExitCode::from)
 }
 
-/// Work on one thread, with any outcome.
+/// Runs a future on one thread, with any result.
 pub(super) fn with_client<T, R>(
     context: &Context,
     work: impl FnOnce(Client) -> R,

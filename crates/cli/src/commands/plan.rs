@@ -1,4 +1,4 @@
-//! `bunraku plan`: what a run over many nodes would do, and why in this order.
+//! `bunraku plan`: shows what a run over many nodes would do, and the reasons for its order.
 
 use bunraku_plan::{RunPlan, Site, dot, plan_svg};
 use clap::ValueEnum;
@@ -46,7 +46,8 @@ pub(crate) fn run(arguments: &PlanArguments, context: &Context) -> Result<Exit, 
     })
 }
 
-/// What components receive: kept out of the plan, which servers store and show.
+/// The values that components receive. They are not part of the plan, which servers store and
+/// show.
 fn values(arguments: &PlanArguments, context: &Context) -> Result<Exit, Failure> {
     if arguments.offline {
         let site = site_source::site_offline(&arguments.site)?;

@@ -1,4 +1,4 @@
-//! `bunraku query`: questions about the whole fleet.
+//! `bunraku query`: queries over the whole fleet.
 
 use bunraku_wire::api::{QueryReply, QueryRequest};
 use bunraku_wire::endpoints::RunQuery;
@@ -25,7 +25,7 @@ pub(crate) struct QueryArguments {
     query: String,
 }
 
-/// Longer cells are cut; `--json` has all of them.
+/// Longer cells are truncated; `--json` prints them completely.
 const CELL: usize = 100;
 
 pub(crate) fn run(arguments: QueryArguments, context: &Context) -> Result<Exit, Failure> {

@@ -1,4 +1,4 @@
-//! `bunraku release`: which compiled catalogs nodes get.
+//! `bunraku release`: create, show, compare and roll back releases.
 
 use bunraku_model::{EnvironmentName, NodeName, ReleaseNumber};
 use bunraku_wire::Client;
@@ -238,7 +238,7 @@ async fn report(
     Ok(Exit::Done)
 }
 
-/// Waits for a minute at most; it goes on without us.
+/// Waits for one minute at most. The servers continue without this command.
 async fn applied(client: &Client, release: &ReleaseSummary) -> Result<ReleaseState, Failure> {
     let ReleaseSummary {
         environment,
@@ -413,7 +413,7 @@ async fn hold(
     Ok(Exit::Done)
 }
 
-/// For every command that compares a fleet.
+/// Prints the differences of a fleet.
 pub(super) fn print_fleet(
     diff: &FleetDiff,
     json: bool,

@@ -1,4 +1,4 @@
-//! `bunraku report`: what nodes did.
+//! `bunraku report`: list, show and follow the reports of nodes.
 
 use bunraku_model::NodeName;
 use bunraku_wire::Client;

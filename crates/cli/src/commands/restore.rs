@@ -1,4 +1,4 @@
-//! `bunraku restore`: brings back a file that an apply replaced.
+//! `bunraku restore`: restores a file that an apply replaced.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

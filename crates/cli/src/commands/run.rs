@@ -1,4 +1,4 @@
-//! `bunraku run`: carries a plan out over many nodes, and follows runs.
+//! `bunraku run`: executes a plan over many nodes, and follows runs.
 
 use std::io::{BufRead, IsTerminal, Write};
 
@@ -180,7 +180,7 @@ async fn start(
         anstream::eprintln!("warning: {warning}");
     }
     if detach || json {
-        // There, standard output is for the id alone.
+        // With these options, standard output contains only the id or JSON.
         eprint!("{}", plan_view::text(&plan));
     } else {
         output::write(&plan_view::text(&plan))?;
@@ -211,7 +211,7 @@ async fn start(
     Ok(outcome.map_or(Exit::Done, |outcome| exit_of(outcome.1)))
 }
 
-/// Hands the run over and follows it.
+/// Submits the run and follows it.
 async fn begin(
     client: &Client,
     new: &NewRun,
@@ -260,7 +260,7 @@ fn options(how: &ExecutionArguments) -> RunOptions {
     }
 }
 
-/// Asks at the terminal. Without one, nobody can say yes.
+/// Asks for confirmation. Fails without a terminal.
 fn confirm(question: &str) -> Result<(), Failure> {
     let refused = |message: &str| Failure::new(message).exit(Exit::Refused);
     if !std::io::stdin().is_terminal() {
@@ -342,7 +342,7 @@ fn print_requested(reply: Result<(), ClientError>, run: &str) -> Result<Exit, Fa
     Ok(Exit::Done)
 }
 
-/// Plans again from where the plan came from; the server compares.
+/// Plans again from the same source. The server compares the plans.
 async fn resume(
     client: &Client,
     run: &str,

@@ -67,13 +67,13 @@ pub(crate) struct ServerArguments {
     end_with_parent: Option<i32>,
 }
 
-/// A server that was silent for so long is dead to the others.
+/// A server that is silent for this long counts as dead.
 const SERVER_TTL: Duration = Duration::from_secs(10);
 
-/// Between two tries to start while the datastores are away.
+/// The pause between two attempts to start while the datastores are unavailable.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Well within the time that agents wait for a sign of life.
+/// The heartbeat interval, well below the time that agents wait for one.
 const HEARTBEAT: Duration = Duration::from_secs(60);
 
 pub(crate) fn run(arguments: ServerArguments, context: &Context) -> Result<Exit, Failure> {
@@ -112,8 +112,8 @@ async fn serve(
     ended
 }
 
-/// The datastores may be away for as long as it takes. While none answers, this
-/// server answers members only; while there is no majority, whoever only looks.
+/// Waits for the datastores without a time limit. While none answers, this server
+/// answers members only; while there is no majority, it answers reads only.
 async fn serve_as_member(
     arguments: ServerArguments,
     section: &ServerSection,
@@ -178,7 +178,7 @@ async fn start(
     };
     let server = loop {
         match start().await {
-            // Its very first start has to write: that waits for a majority.
+            // The very first start has to write, which requires a majority.
             Err(error) if member.is_some() && error.is_passing() => {
                 tracing::warn!(error = %error, "cannot start yet; retrying");
                 tokio::time::sleep(AGAIN).await;
@@ -190,7 +190,7 @@ async fn start(
     Ok(server)
 }
 
-/// One line of data for programs that started it: where it listens.
+/// Prints the address as one line of JSON, for programs that started the server.
 fn announce(server: &Server) -> Result<(), Failure> {
     let ready = serde_json::json!({
         "listening": server.address(),
@@ -200,8 +200,8 @@ fn announce(server: &Server) -> Result<(), Failure> {
     crate::output::write(&format!("{ready}\n"))
 }
 
-/// Every agent is a file descriptor: take what the configured number of
-/// connections needs where the system allows it, else what it allows.
+/// Raises the limit on file descriptors to what the configured number of connections
+/// needs, as far as the system allows.
 fn raise_file_limit(connections: usize) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -344,7 +344,7 @@ fn server_options(
     let mut listen = arguments.listen.unwrap_or(section.listen);
     let mut names = arguments.names;
     if let Some((host, port)) = member.and_then(|it| it.record().api_address.rsplit_once(':')) {
-        // The others were told this port when it joined.
+        // The other members learned this port when the server joined.
         listen.set_port(port.parse()?);
         names.push(host.trim_matches(['[', ']']).to_owned());
     }
@@ -401,7 +401,7 @@ fn server_options(
         },
         compiles,
         upkeep: UpkeepOptions {
-            // The embedded store compacts by itself.
+            // The embedded store compacts automatically.
             history: (!exclusive_store).then_some(section.store.history.0),
             ..UpkeepOptions::default()
         },
@@ -461,7 +461,8 @@ fn puppet_options(section: &PuppetCompileSection, name: &NodeName) -> PuppetOpti
     }
 }
 
-/// Its own name, this machine, the address it listens on, and what was asked for.
+/// The names in the certificate: the server's own, this machine's, the address it listens
+/// on, and the configured ones.
 fn server_names(
     name: &NodeName,
     listen: SocketAddr,

@@ -1,4 +1,4 @@
-//! `bunraku states`: looks at state files without applying them.
+//! `bunraku states`: inspects state files without applying them.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -45,7 +45,7 @@ struct ShowArgs {
     what: String,
 }
 
-/// Why there is nothing to show.
+/// The reason why there is nothing to show.
 #[derive(Debug, thiserror::Error)]
 enum ShowError {
     #[error(transparent)]

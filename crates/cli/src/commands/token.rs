@@ -1,4 +1,4 @@
-//! `bunraku token`: let nodes in, once each.
+//! `bunraku token`: one-time tokens with which nodes join.
 
 use bunraku_model::NodeName;
 use bunraku_wire::api::{NewToken, TokenEntry, TokenRequest};

@@ -1,4 +1,4 @@
-//! `bunraku trigger`: cue other nodes, and see what became of it.
+//! `bunraku trigger`: define, fire and watch triggers, and show their history.
 
 mod fire;
 mod limits;

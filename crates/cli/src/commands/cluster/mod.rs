@@ -1,4 +1,4 @@
-//! `bunraku cluster`: the servers among themselves.
+//! `bunraku cluster`: the members of a cluster.
 
 mod recover;
 mod setup;
@@ -70,7 +70,7 @@ pub(crate) fn run(command: ClusterCommand, context: &Context) -> Result<Exit, Fa
     }
 }
 
-/// Where the server keeps everything: flag, file or default.
+/// The server's data directory: from the flag, the file or the default.
 fn data_dir(named: Option<&PathBuf>, context: &Context) -> PathBuf {
     let configured = &context.loaded.file.server.data_dir;
     named.unwrap_or(configured).clone()
@@ -117,7 +117,7 @@ fn remove(server: &NodeName, context: &Context) -> Result<Exit, Failure> {
     })
 }
 
-/// How often a drain looks whether the role has moved.
+/// The interval at which a drain checks whether the role has moved.
 const LOOK: std::time::Duration = std::time::Duration::from_millis(500);
 
 fn drain(

@@ -26,10 +26,10 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output;
 
-/// Two connections over SSH fit into it.
+/// Long enough for two connections over SSH.
 const ANSWER: Duration = Duration::from_secs(75);
 
-/// Who this server is to the others.
+/// The identity of this server for other members.
 #[derive(Args)]
 struct MemberArguments {
     /// Data directory of the server
@@ -140,7 +140,7 @@ impl MemberArguments {
     }
 }
 
-/// What an embedded store has would silently be left behind.
+/// Refuses if an embedded store exists: its data would silently be left behind.
 fn refuse_embedded_data(data_dir: &Path) -> Result<(), Failure> {
     if data_dir.join("store").exists() {
         return Err(Failure::new(format!(
@@ -244,8 +244,8 @@ fn client(arguments: &JoinArguments) -> Result<Client, Failure> {
     Ok(Client::new(options))
 }
 
-/// Waits in a directory that only root can read until the other server has
-/// come over SSH, compared the key in it, and left what a member needs.
+/// Waits until the other server has connected over SSH, compared the key in a directory
+/// that only root can read, and written what a member needs.
 async fn ask_over_ssh(
     arguments: &JoinArguments,
     new: &NewMember,
@@ -273,7 +273,7 @@ async fn ask_over_ssh(
     waiting.welcome()
 }
 
-/// The directory in which this server waits. It goes when this is dropped.
+/// The directory in which this server waits. Removed on drop.
 struct WaitingPlace(PathBuf);
 
 impl WaitingPlace {

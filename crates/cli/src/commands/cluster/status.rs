@@ -89,7 +89,7 @@ fn show(status: &ClusterStatus) -> Result<(), Failure> {
     Ok(())
 }
 
-/// On a server whose store does not answer: what its member sees, all the same.
+/// The view of the local member, for a server whose store does not answer.
 fn without_store(context: &Context) -> Option<Result<Exit, Failure>> {
     let directory = Directory::of(&context.loaded.file.server.data_dir);
     let operator = Operator::of(&directory).ok()?;

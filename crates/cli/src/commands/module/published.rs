@@ -19,7 +19,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{self, Table};
 
-/// Verified there, against the keys that servers trust.
+/// Publishes a package. The server verifies it against the keys that servers trust.
 pub(super) fn publish(source: &SourceArgs, context: &Context) -> Result<Exit, Failure> {
     let (name, package) = source.package()?;
     context.with_client(|client| async move {

@@ -1,4 +1,4 @@
-//! Where a package comes from: a file here, an address with a hash, or git.
+//! The source of a package: a local file, an address with a hash, or git.
 
 use std::path::{Path, PathBuf};
 
@@ -67,7 +67,7 @@ impl SourceArgs {
     }
 }
 
-/// A whole file, if it could be a package.
+/// Reads a file, unless it is too large for a package.
 pub(super) fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     use std::io::Read;
     let cannot = |error| Failure::new(format!("cannot read {}", path.display())).caused_by(&error);

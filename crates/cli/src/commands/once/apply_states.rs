@@ -14,7 +14,7 @@ use crate::local_apply::{ApplyArgs, LocalApply};
 use crate::signals::EndSignals;
 use crate::task_log::TaskLog;
 
-/// The stack of the main thread of a program. A deep state tree needs as much here.
+/// The stack size of a program's main thread. A deep state tree needs as much here.
 const STACK: usize = 8 * 1024 * 1024;
 
 /// The states to apply.
@@ -55,7 +55,7 @@ impl StatesJob {
             .name("apply".to_owned())
             .stack_size(STACK)
             .spawn(move || {
-                // Nobody waits any more if the claim was lost.
+                // Nothing waits for the result if the claim was lost.
                 let _ = send.send(apply.run(&arguments));
             })?;
         tokio::pin!(lost);

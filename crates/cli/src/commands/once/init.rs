@@ -1,4 +1,4 @@
-//! `bunraku init`: claims a thing, does it, and says how it went.
+//! `bunraku init`: claims a task, runs it, and reports the outcome.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -134,7 +134,7 @@ async fn end_leftovers(records: &WorkLog) -> Result<(), Failure> {
     }
 }
 
-/// Asks once more when the reply was lost: the claim's own id finds it again.
+/// Repeats the request if the reply was lost: the claim's own id finds the claim.
 async fn claim(client: &Client, app: &AppName, request: &ClaimOnce) -> Result<ClaimReply, Failure> {
     let at = ClaimOnceTask.at(app);
     let first = client.call_with(&at, request).await;
@@ -156,13 +156,13 @@ async fn refused(
         (OnceStatus::Busy { attempt }, Some(span)) => {
             wait_for(client, app, attempt.token, span.0).await
         }
-        // It came too late to wait, and the winner's result is known.
+        // It is too late to wait: the result of the other attempt is known.
         (OnceStatus::Done { .. }, Some(_)) => Ok(0),
         _ => Ok(code(&standing)),
     }
 }
 
-/// Waits for another one's attempt, and gives its exit code.
+/// Waits for the attempt of another host, and returns its exit code.
 async fn wait_for(
     client: &Client,
     app: &AppName,

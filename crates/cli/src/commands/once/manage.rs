@@ -1,4 +1,4 @@
-//! `bunraku once`: what there is, what became of it, and letting it be done again.
+//! `bunraku once`: define, list, show and reset once tasks.
 
 use std::path::PathBuf;
 

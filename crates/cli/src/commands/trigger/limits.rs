@@ -1,4 +1,4 @@
-//! `bunraku trigger define`: how a trigger is limited.
+//! `bunraku trigger define`: the limits of a trigger.
 
 use bunraku_model::{NodeName, TriggerName};
 use bunraku_wire::Client;
@@ -69,7 +69,7 @@ pub(super) async fn define(client: &Client, arguments: DefineArguments) -> Resul
     Ok(Exit::Done)
 }
 
-/// Limits in a few words.
+/// Summarizes limits.
 pub(super) fn describe(limits: &TriggerLimits) -> String {
     let mut words = holding_words(limits);
     if !limits.fired_by.is_empty() {
@@ -92,7 +92,7 @@ pub(super) fn describe(limits: &TriggerLimits) -> String {
     }
 }
 
-/// What holds something back; a reactor's limits say it in the same words.
+/// Describes the limits that hold firings back. Reactors use the same words.
 pub(crate) fn holding_words(limits: &TriggerLimits) -> Vec<String> {
     let mut words = Vec::new();
     if let Some(seconds) = limits.quiet_seconds {
