@@ -16,8 +16,10 @@ mod mirrors;
 mod plugins;
 mod puppetfile;
 mod repository;
+mod retention;
 mod sources;
 mod tree;
+mod unpacked;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,22 +27,20 @@ use std::time::Duration;
 
 use bunraku_model::{CodeId, ContentId, EnvironmentName};
 use bunraku_store::blobs::{BlobError, PinnedBlob, SharedBlobs};
-use bunraku_store::{SharedStore, Swap, Transaction, compare_and_swap, settle};
-use futures::TryStreamExt;
+use bunraku_store::{SharedStore, Swap, Transaction, compare_and_swap};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
-use uuid::Uuid;
 
 use bunraku_control::clock::Clock;
-use bunraku_control::document::{self, Decision};
+use bunraku_control::document;
 use bunraku_control::{ServiceError, keys};
 use bunraku_wire::api::{CompileProblem, DeployedModule};
 use copies::entries_of;
 use forge::{Forge, PUBLIC_FORGE};
 use mirrors::Mirrors;
 use sources::{ResolvedCode, Resolver};
-use tree::{PackedTree, TreeLimits, TreeUsage};
+use tree::{TreeLimits, TreeUsage};
 
 pub use credentials::GitCredential;
 pub(crate) use download::{DownloadError, DownloadLimits, TIME_LIMIT, download};
@@ -412,198 +412,6 @@ impl Code {
         let found = document::read(&*self.store, &key).await?;
         Ok(found.map(|found| found.document))
     }
-
-    /// Returns the directory with a commit's files. The files never change.
-    pub async fn tree(
-        &self,
-        environment: &EnvironmentName,
-        commit: &CodeId,
-    ) -> Result<PathBuf, CodeError> {
-        let place = self.place(environment, commit);
-        if tokio::fs::try_exists(&place).await.unwrap_or(false) {
-            return Ok(place);
-        }
-        let _one = self.unpacking.lock().await;
-        if tokio::fs::try_exists(&place).await.unwrap_or(false) {
-            return Ok(place);
-        }
-        let record = self.record(environment, commit).await?;
-        let record = record.ok_or_else(|| CodeError::Missing(commit.clone()))?;
-        self.unpack(&record, &place).await?;
-        Ok(place)
-    }
-
-    fn place(&self, environment: &EnvironmentName, commit: &CodeId) -> PathBuf {
-        let below = self.directory.join("trees").join(environment.as_str());
-        below.join(&commit.0)
-    }
-
-    /// Unpacks under a temporary name first, so a directory with its final name
-    /// is complete.
-    async fn unpack(&self, record: &CodeRecord, place: &Path) -> Result<(), CodeError> {
-        let mut archives = Vec::new();
-        for content in record.contents() {
-            archives.push(self.download(content).await?);
-        }
-        let (place, limits) = (place.to_owned(), self.limits());
-        let fresh = self.scratch().await?;
-        blocking(move || {
-            let open = |(number, path): (usize, &PathBuf)| {
-                let packed = std::fs::File::open(path).map_err(io("read the packed code"))?;
-                Ok(PackedTree {
-                    packed: std::io::BufReader::new(packed),
-                    // The second one has the modules.
-                    drops_bad_links: number > 0,
-                })
-            };
-            let trees: Result<Vec<_>, CodeError> = archives.iter().enumerate().map(open).collect();
-            let outcome = trees.and_then(|trees| Ok(tree::unpack(trees, &fresh, limits)?));
-            for archive in &archives {
-                let _ = std::fs::remove_file(archive);
-            }
-            let outcome = outcome.and_then(|()| publish(&fresh, &place));
-            if outcome.is_err() {
-                let _ = std::fs::remove_dir_all(&fresh);
-            }
-            outcome
-        })
-        .await
-    }
-
-    /// Reads and verifies a whole blob, before any of its files is unpacked.
-    async fn download(&self, content: ContentId) -> Result<PathBuf, CodeError> {
-        let stream = self.blobs.open(content).await?;
-        let reader = tokio_util::io::StreamReader::new(stream.map_err(std::io::Error::other));
-        let mut reader = Box::pin(reader);
-        let incoming = self.scratch().await?;
-        let mut file = tokio::fs::File::create(&incoming)
-            .await
-            .map_err(io("write the packed code"))?;
-        tokio::io::copy(&mut reader, &mut file)
-            .await
-            .map_err(io("read the code's content"))?;
-        tokio::io::AsyncWriteExt::flush(&mut file)
-            .await
-            .map_err(io("write the packed code"))?;
-        Ok(incoming)
-    }
-
-    async fn scratch(&self) -> Result<PathBuf, CodeError> {
-        let incoming = self.directory.join("incoming");
-        tokio::fs::create_dir_all(&incoming)
-            .await
-            .map_err(io(format!("create {}", incoming.display())))?;
-        Ok(incoming.join(Uuid::new_v4().simple().to_string()))
-    }
-
-    /// Removes all but the newest commits, and the trees that no record names.
-    pub async fn prune(
-        &self,
-        environment: &EnvironmentName,
-        deployed: Option<&CodeId>,
-    ) -> Result<usize, CodeError> {
-        let prefix = keys::code_of(environment);
-        let mut known = Vec::new();
-        for entry in document::read_all(&*self.store, &prefix).await? {
-            let record: CodeRecord = document::decode(&entry)?;
-            let commit = CodeId(entry.key[prefix.len()..].to_owned());
-            known.push((record, commit, entry));
-        }
-        known.sort_by_key(|(record, _, _)| std::cmp::Reverse(record.fetched));
-        let mut kept = Vec::new();
-        let mut removed = 0;
-        for (at, (record, commit, entry)) in known.into_iter().enumerate() {
-            if at < self.options.keep || Some(&commit) == deployed {
-                kept.push(commit);
-                continue;
-            }
-            let transaction = Transaction::new()
-                .when_unchanged(&entry.key, Some(&entry))
-                .delete(entry.key.clone());
-            let transaction = self.unreferenced(transaction, &record, &entry.key)?;
-            settle(&*self.store, transaction).await?;
-            removed += 1;
-        }
-        self.remove_trees(environment, kept).await?;
-        Ok(removed)
-    }
-
-    /// Removes all code of an environment that is being removed.
-    pub async fn forget(&self, environment: &EnvironmentName) -> Result<(), CodeError> {
-        let prefix = keys::code_of(environment);
-        for entry in document::read_all(&*self.store, &prefix).await? {
-            let record: CodeRecord = document::decode(&entry)?;
-            let transaction = Transaction::new().delete(entry.key.clone());
-            let transaction = self.unreferenced(transaction, &record, &entry.key)?;
-            settle(&*self.store, transaction).await?;
-        }
-        self.forget_plugins(environment).await?;
-        self.remove_trees(environment, Vec::new()).await
-    }
-
-    fn unreferenced(
-        &self,
-        mut transaction: Transaction,
-        record: &CodeRecord,
-        key: &str,
-    ) -> Result<Transaction, CodeError> {
-        for content in record.contents() {
-            transaction = self.blobs.unreference_in(transaction, content, key)?;
-        }
-        Ok(transaction)
-    }
-
-    async fn remove_trees(
-        &self,
-        environment: &EnvironmentName,
-        kept: Vec<CodeId>,
-    ) -> Result<(), CodeError> {
-        let trees = self.directory.join("trees").join(environment.as_str());
-        blocking(move || {
-            let Ok(entries) = std::fs::read_dir(&trees) else {
-                return Ok(());
-            };
-            for entry in entries.flatten() {
-                let name = entry.file_name();
-                if !kept.iter().any(|commit| name.to_str() == Some(&commit.0)) {
-                    let _ = std::fs::remove_dir_all(entry.path());
-                }
-            }
-            Ok(())
-        })
-        .await
-    }
-
-    /// Marks a commit as recently used, so that it counts as new when old
-    /// commits are removed.
-    pub async fn touch(
-        &self,
-        environment: &EnvironmentName,
-        commit: &CodeId,
-    ) -> Result<(), CodeError> {
-        let now = self.clock.now();
-        document::update(
-            &*self.store,
-            &keys::code(environment, commit),
-            |record: Option<CodeRecord>| {
-                Ok(record.map_or(Decision::Keep, |record| {
-                    Decision::Write(CodeRecord {
-                        fetched: now,
-                        ..record
-                    })
-                }))
-            },
-        )
-        .await?;
-        Ok(())
-    }
-}
-
-fn publish(fresh: &Path, place: &Path) -> Result<(), CodeError> {
-    let naming = || io(format!("name {}", place.display()));
-    let parent = place.parent().unwrap_or(place);
-    std::fs::create_dir_all(parent).map_err(naming())?;
-    bunraku_files::move_into_place(fresh, place).map_err(naming())
 }
 
 fn io(doing: impl Into<String>) -> impl FnOnce(std::io::Error) -> CodeError {

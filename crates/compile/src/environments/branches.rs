@@ -4,7 +4,7 @@ use bunraku_model::{EnvironmentName, RepositoryName};
 use bunraku_store::{Compare, Transaction};
 use bunraku_wire::api::ReleasePolicy;
 
-use super::deploy::DeployAnswer;
+use super::deploy_requests::DeployAnswer;
 use super::{Environments, new_secret};
 use bunraku_control::document::{self, Decision};
 use bunraku_control::webhook_secrets::Secret;

@@ -11,6 +11,7 @@
 
 mod branches;
 mod deploy;
+mod deploy_requests;
 mod hook;
 
 use std::time::Duration;

@@ -242,7 +242,7 @@ fn declared(
     options: Vec<ModuleOption>,
     directory: &Path,
 ) -> Result<PuppetfileModule, PuppetfileError> {
-    let (owner, name) = split_title(title).ok_or_else(|| {
+    let title = ModuleTitle::parse(title).ok_or_else(|| {
         at(place, format!("`{title}` is not the name of a module"))
             .with_hint("names are `owner/name`, `owner-name` or `name`, of letters, digits and `_`")
     })?;
@@ -254,11 +254,11 @@ fn declared(
     let excludes_spec = options.take("exclude_spec");
     let excludes_spec = excludes_spec.is_some_and(|option| option.value == Value::Boolean(true));
     let version = version.filter(|(value, _)| *value != Value::Nil);
-    let source = options.origin(title, owner, name, version)?;
+    let source = options.origin(title, version)?;
     options.check_empty()?;
     Ok(PuppetfileModule {
-        name: name.to_owned(),
-        path: parent.join(name),
+        name: title.name.to_owned(),
+        path: parent.join(title.name),
         source,
         excludes_spec,
         line: place.line,
@@ -299,9 +299,7 @@ impl<'a> Options<'a> {
 
     fn origin(
         &mut self,
-        title: &str,
-        owner: Option<&str>,
-        name: &str,
+        title: ModuleTitle<'_>,
         version: Option<(Value, Placed)>,
     ) -> Result<ModuleOrigin, PuppetfileError> {
         for unsupported in ["svn", "tarball", "github_tarball", "path"] {
@@ -345,7 +343,7 @@ impl<'a> Options<'a> {
                 self.place,
                 "`source` is missing: the address of the repository",
             )),
-            None => self.forge(title, owner, name, version),
+            None => self.forge(title, version),
         }
     }
 
@@ -385,17 +383,16 @@ impl<'a> Options<'a> {
 
     fn forge(
         &mut self,
-        title: &str,
-        owner: Option<&str>,
-        name: &str,
+        title: ModuleTitle<'_>,
         version: Option<(Value, Placed)>,
     ) -> Result<ModuleOrigin, PuppetfileError> {
-        let owner = owner.ok_or_else(|| {
-            at(
-                self.place,
-                format!("`{title}` has no owner, which a module from the Forge needs"),
-            )
-            .with_hint("write `owner/name`, or give the module a `:git` address")
+        let owner = title.owner.ok_or_else(|| {
+            let message = format!(
+                "`{}` has no owner, which a module from the Forge needs",
+                title.text
+            );
+            at(self.place, message)
+                .with_hint("write `owner/name`, or give the module a `:git` address")
         })?;
         let named = self.take("version").map(|option| {
             let place = Placed {
@@ -420,7 +417,7 @@ impl<'a> Options<'a> {
         };
         Ok(ModuleOrigin::Forge {
             owner: owner.to_owned(),
-            name: name.to_owned(),
+            name: title.name.to_owned(),
             version,
         })
     }
@@ -472,18 +469,26 @@ fn path_below(text: &str, place: &Placed) -> Result<PathBuf, PuppetfileError> {
     Ok(path)
 }
 
-/// Splits `owner/name`, `owner-name` or `name`.
-fn split_title(title: &str) -> Option<(Option<&str>, &str)> {
-    let is_word = |text: &str| {
-        !text.is_empty()
-            && text
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
-    };
-    match title.split_once(['/', '-']) {
-        Some((owner, name)) if is_word(owner) && is_word(name) => Some((Some(owner), name)),
-        None if is_word(title) => Some((None, title)),
-        _ => None,
+/// The title of a module: `owner/name`, `owner-name` or `name`.
+#[derive(Clone, Copy)]
+struct ModuleTitle<'a> {
+    text: &'a str,
+    owner: Option<&'a str>,
+    name: &'a str,
+}
+
+impl<'a> ModuleTitle<'a> {
+    fn parse(text: &'a str) -> Option<Self> {
+        let is_word = |text: &str| {
+            let mut bytes = text.bytes();
+            !text.is_empty() && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        };
+        let (owner, name) = match text.split_once(['/', '-']) {
+            Some((owner, name)) if is_word(owner) && is_word(name) => (Some(owner), name),
+            None if is_word(text) => (None, text),
+            _ => return None,
+        };
+        Some(Self { text, owner, name })
     }
 }
 
