@@ -31,7 +31,7 @@ fn write(root: &Path, path: &str, text: &str) {
     fs::write(path, text).unwrap();
 }
 
-fn look(root: &TempDir) -> CollectedFacts {
+fn collect_facts(root: &TempDir) -> CollectedFacts {
     collect(&FactOptions {
         custom: serde_json::Map::new(),
         root: root.path().to_owned(),
@@ -43,7 +43,7 @@ fn look(root: &TempDir) -> CollectedFacts {
 
 fn check(files: &[(&str, &str)], fact: &str, expect: Expect) {
     let root = machine(files);
-    let found = look(&root).facts;
+    let found = collect_facts(&root).facts;
     let said = found.get(fact).map_or("none".to_owned(), |value| {
         serde_json::to_string_pretty(value).unwrap()
     });
@@ -401,7 +401,7 @@ fn warnings(collected: &CollectedFacts) -> Vec<String> {
 
 #[test]
 fn an_empty_machine_gives_warnings_and_still_some_facts() {
-    let collected = look(&machine(&[]));
+    let collected = collect_facts(&machine(&[]));
     assert_eq!(collected.facts.get("timezone"), Some(&Value::from("UTC")));
     assert_eq!(
         collected.facts.get("fips_enabled"),
@@ -430,7 +430,7 @@ fn a_broken_group_leaves_the_others_alone() {
         ("proc/meminfo", "garbage\n"),
         ("proc/loadavg", "1.0 2.0 3.0 1/1 1\n"),
     ]);
-    let collected = look(&root);
+    let collected = collect_facts(&root);
     assert_eq!(collected.facts.get("memory"), None);
     assert_eq!(
         collected.facts.get("load_averages.5m"),
@@ -453,7 +453,7 @@ fn pipes_and_endless_files_do_not_hang_a_group() {
     .unwrap();
     // Inside the root, this link leads nowhere; outside it, reading would never end.
     symlink("/dev/zero", root.path().join("proc/cpuinfo")).unwrap();
-    let collected = look(&root);
+    let collected = collect_facts(&root);
     let said = warnings(&collected);
     assert!(
         said.iter().any(|line| line.contains("not a regular file")),
@@ -467,7 +467,7 @@ fn an_absolute_link_stays_within_the_root() {
     let root = machine(&[("usr/lib/other-release", "NAME=Inside\nID=inside\n")]);
     fs::create_dir_all(root.path().join("etc")).unwrap();
     symlink("/usr/lib/other-release", root.path().join("etc/os-release")).unwrap();
-    let collected = look(&root);
+    let collected = collect_facts(&root);
     assert_eq!(collected.facts.get("os.name"), Some(&Value::from("Inside")));
 }
 

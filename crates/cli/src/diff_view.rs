@@ -59,6 +59,14 @@ pub(crate) fn diff(diff: &CatalogDiff) -> String {
     out
 }
 
+fn add_heading(out: &mut String, nodes: &[NodeName], what: &str) {
+    if !out.is_empty() {
+        out.push('\n');
+    }
+    let count = count(nodes.len(), "node");
+    let _ = writeln!(out, "{count}{what}: {}", names(nodes));
+}
+
 /// Formats the differences of a fleet. Equal changes are listed once.
 pub(crate) fn fleet(diff_of: &FleetDiff) -> String {
     let mut out = String::new();
@@ -66,33 +74,17 @@ pub(crate) fn fleet(diff_of: &FleetDiff) -> String {
     let mut heading: Option<&[NodeName]> = None;
     for group in &diff_of.groups {
         if heading != Some(&group.nodes) {
-            if heading.is_some() {
-                out.push('\n');
-            }
-            let _ = writeln!(
-                out,
-                "{}: {}",
-                count(group.nodes.len(), "node"),
-                names(&group.nodes)
-            );
+            add_heading(&mut out, &group.nodes, "");
             heading = Some(&group.nodes);
         }
-        for told in diff(&group.change).lines() {
-            let _ = writeln!(out, "{}", format!("  {told}").trim_end());
+        for line in diff(&group.change).lines() {
+            let _ = writeln!(out, "{}", format!("  {line}").trim_end());
         }
     }
     for failure in &diff_of.failures {
-        if !out.is_empty() {
-            out.push('\n');
-        }
-        let _ = writeln!(
-            out,
-            "{} failed to compile: {}",
-            count(failure.nodes.len(), "node"),
-            names(&failure.nodes)
-        );
-        for told in failure.message.lines() {
-            let _ = writeln!(out, "  {told}");
+        add_heading(&mut out, &failure.nodes, " failed to compile");
+        for line in failure.message.lines() {
+            let _ = writeln!(out, "  {line}");
         }
     }
     out

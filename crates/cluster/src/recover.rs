@@ -26,17 +26,6 @@ pub enum RecoverError {
     Directory(#[from] DirectoryError),
 }
 
-/// Formats an error with all its causes.
-pub(crate) fn error_chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(one) = cause {
-        text = format!("{text}: {one}");
-        cause = one.source();
-    }
-    text
-}
-
 /// The result of asking a server about its datastore.
 #[derive(Clone, Debug)]
 pub struct DatastoreAnswer {

@@ -97,7 +97,7 @@ impl World {
         self.healthy_voters() > self.voters() / 2
     }
 
-    fn seen(&self) -> FailoverInput {
+    fn input(&self) -> FailoverInput {
         let servers = self
             .servers
             .iter()
@@ -184,7 +184,7 @@ impl World {
     }
 
     fn step(&mut self, performed: bool) -> NextStep {
-        let next = next(&self.plan, &self.seen(), &self.limits, self.now);
+        let next = next(&self.plan, &self.input(), &self.limits, self.now);
         match &next {
             // Interrupted before it was done: nothing happened, another server looks again.
             _ if !performed => {}
@@ -285,7 +285,7 @@ fn without_a_majority_nothing_is_done() {
 #[test]
 fn a_voter_is_never_told_to_remove_its_data() {
     // After a recovery the list is new, and the documents in the store are old.
-    let mut seen = World::new(3, 1, 3).seen();
+    let mut seen = World::new(3, 1, 3).input();
     seen.servers[0].ordered = Some(77);
     let now = Timestamp::from_second(1_800_000_000).expect("a time");
     assert_eq!(seen.to_retire(), None);
@@ -370,7 +370,7 @@ fn too_many_changes_in_an_hour_stop_by_themselves() {
 #[test]
 fn a_datastore_that_fails_on_a_living_server_is_replaced_too() {
     let world = World::new(4, 3, 3);
-    let mut seen = world.seen();
+    let mut seen = world.input();
     seen.datastores[1].healthy = false;
     seen.datastores[1].failing_since = Some(world.now - SignedDuration::from_secs(90));
     let NextStep::Store(plan) = next(&world.plan, &seen, &world.limits, world.now) else {

@@ -13,7 +13,7 @@ fn url(number: usize) -> String {
 }
 
 /// A datastore of three that answers, at this index.
-fn heard(number: usize, index: Option<u64>, has_leader: bool) -> DatastoreAnswer {
+fn answer(number: usize, index: Option<u64>, has_leader: bool) -> DatastoreAnswer {
     let progress = index.map(|raft_index| DataProgress {
         raft_term: 3,
         raft_index,
@@ -43,15 +43,19 @@ fn silent(number: usize) -> DatastoreAnswer {
 
 #[test]
 fn a_majority_that_lives_is_never_recovered_from() {
-    let all = [heard(0, Some(9), true), heard(1, Some(9), true), silent(2)];
+    let all = [
+        answer(0, Some(9), true),
+        answer(1, Some(9), true),
+        silent(2),
+    ];
     assert_eq!(
         decide(&all, &[name(2)]),
         Err(RecoveryRefusal::MajorityLives)
     );
     // Two that answer are a majority, even if they have not elected a leader yet.
     let all = [
-        heard(0, Some(9), false),
-        heard(1, Some(9), false),
+        answer(0, Some(9), false),
+        answer(1, Some(9), false),
         silent(2),
     ];
     assert_eq!(
@@ -59,7 +63,7 @@ fn a_majority_that_lives_is_never_recovered_from() {
         Err(RecoveryRefusal::MajorityLives)
     );
     // This one has a leader: the others are alive where we cannot see them.
-    let all = [heard(0, Some(9), true), silent(1), silent(2)];
+    let all = [answer(0, Some(9), true), silent(1), silent(2)];
     assert_eq!(
         decide(&all, &[name(1), name(2)]),
         Err(RecoveryRefusal::MajorityLives)
@@ -68,7 +72,7 @@ fn a_majority_that_lives_is_never_recovered_from() {
 
 #[test]
 fn unreachable_datastores_must_be_named() {
-    let all = [heard(0, Some(9), false), silent(1), silent(2)];
+    let all = [answer(0, Some(9), false), silent(1), silent(2)];
     assert_eq!(
         decide(&all, &[name(1)]),
         Err(RecoveryRefusal::MayLive(vec![name(2)]))
@@ -81,7 +85,7 @@ fn unreachable_datastores_must_be_named() {
 
 #[test]
 fn the_most_advanced_survivor_is_taken_and_the_others_are_fenced() {
-    let mut all: Vec<DatastoreAnswer> = (0..5).map(|number| heard(number, None, false)).collect();
+    let mut all: Vec<DatastoreAnswer> = (0..5).map(|number| answer(number, None, false)).collect();
     for one in &mut all {
         let report = one.report.as_mut().expect("it answers");
         report.voters = (0..5).map(url).collect();
@@ -111,7 +115,7 @@ fn the_most_advanced_survivor_is_taken_and_the_others_are_fenced() {
 
 #[test]
 fn one_that_stood_for_election_in_vain_is_not_taken_for_the_most_advanced() {
-    let mut all: Vec<DatastoreAnswer> = (0..5).map(|number| heard(number, None, false)).collect();
+    let mut all: Vec<DatastoreAnswer> = (0..5).map(|number| answer(number, None, false)).collect();
     for (number, (raft_term, raft_index)) in [(1, (41, 100)), (3, (3, 1080))] {
         let report = all[number].report.as_mut().expect("it answers");
         report.progress = Some(DataProgress {

@@ -22,7 +22,7 @@ fn stranger(server: &Server, place: &tempfile::TempDir) -> MemberTls {
         .expect("a certificate of another authority")
 }
 
-async fn sight(server: &Server, tls: &MemberTls, cluster: &str) -> Option<PeerAnswer> {
+async fn ask_for_view(server: &Server, tls: &MemberTls, cluster: &str) -> Option<PeerAnswer> {
     let dialer = Dialer {
         tls: ReloadableClientTls::new(&tls.client()).expect("TLS"),
         cluster: cluster.to_owned(),
@@ -52,15 +52,15 @@ async fn only_members_of_this_cluster_are_answered() {
         .expect("a member");
     let own = MemberTls::ensure(&directory, &server.name, "127.0.0.1", Timestamp::now())
         .expect("a certificate");
-    assert!(sight(server, &own, &me.cluster).await.is_some());
+    assert!(ask_for_view(server, &own, &me.cluster).await.is_some());
     assert!(
-        sight(server, &own, "another").await.is_none(),
+        ask_for_view(server, &own, "another").await.is_none(),
         "a member of another cluster"
     );
     let place = tempfile::tempdir().expect("a directory");
     let foreign = stranger(server, &place);
     assert!(
-        sight(server, &foreign, &me.cluster).await.is_none(),
+        ask_for_view(server, &foreign, &me.cluster).await.is_none(),
         "a certificate of another authority"
     );
     let url = &server.record.client_url;

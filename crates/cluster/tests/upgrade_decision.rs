@@ -23,7 +23,7 @@ fn etcd(version: &str) -> Option<Program> {
 }
 
 /// Datastores that run one etcd while another one is installed.
-fn seen(count: usize, running: &str, installed: &str) -> FailoverInput {
+fn input(count: usize, running: &str, installed: &str) -> FailoverInput {
     let url = |number| format!("https://10.0.0.{number}:8153");
     let servers = (0..count).map(|number| Server {
         name: name(number),
@@ -65,7 +65,7 @@ fn stored(plan: &DatastorePlan, seen: &FailoverInput, at: Timestamp) -> Datastor
     }
 }
 
-fn why(seen: &FailoverInput) -> String {
+fn reason(seen: &FailoverInput) -> String {
     match decide(&DatastorePlan::default(), seen, now()) {
         NextStep::Wait(WaitReason::Upgrade { why, .. }) => why,
         other => panic!("it does not wait: {other:?}"),
@@ -74,7 +74,7 @@ fn why(seen: &FailoverInput) -> String {
 
 #[test]
 fn datastores_are_restarted_one_at_a_time_with_a_pause() {
-    let mut seen = seen(3, "3.4.23", "3.5.9");
+    let mut seen = input(3, "3.4.23", "3.5.9");
     let mut plan = DatastorePlan::default();
     let mut at = now();
     for number in 0..3 {
@@ -110,19 +110,19 @@ fn datastores_are_restarted_one_at_a_time_with_a_pause() {
 
 #[test]
 fn no_datastore_is_restarted_while_any_is_unhealthy() {
-    let mut ill = seen(3, "3.4.23", "3.4.30");
+    let mut ill = input(3, "3.4.23", "3.4.30");
     ill.datastores[2].healthy = false;
     assert!(matches!(
         decide(&DatastorePlan::default(), &ill, now()),
         NextStep::Wait(WaitReason::Grace(_))
     ));
-    let mut suspect = seen(3, "3.4.23", "3.4.30");
+    let mut suspect = input(3, "3.4.23", "3.4.30");
     suspect.servers[2].state = Liveness::Suspect;
-    assert_eq!(why(&suspect), "all datastores must be healthy first");
+    assert_eq!(reason(&suspect), "all datastores must be healthy first");
     // It was decided, and then another one failed.
     let plan = stored(
         &DatastorePlan::default(),
-        &seen(3, "3.4.23", "3.4.30"),
+        &input(3, "3.4.23", "3.4.30"),
         now(),
     );
     assert_eq!(stored(&plan, &ill, now()).current, None);
@@ -130,7 +130,7 @@ fn no_datastore_is_restarted_while_any_is_unhealthy() {
 
 #[test]
 fn the_only_datastore_is_left_to_its_operator() {
-    let why = why(&seen(1, "3.4.23", "3.4.30"));
+    let why = reason(&input(1, "3.4.23", "3.4.30"));
     assert!(
         why.contains("the data would be unavailable meanwhile"),
         "{why}"
@@ -144,37 +144,37 @@ fn etcd_goes_up_by_one_minor_version_and_never_back() {
         ("3.4.23", "3.6.0", "etcd 3.4 must be upgraded to 3.5 first"),
         ("3.4.23", "4.0.0", "etcd 3.4 must be upgraded to 3.5 first"),
     ] {
-        assert_eq!(why(&seen(3, running, installed)), expected);
+        assert_eq!(reason(&input(3, running, installed)), expected);
     }
     for (running, installed) in [("3.4.23", "3.5.0"), ("3.4.30", "3.4.23")] {
         let plan = stored(
             &DatastorePlan::default(),
-            &seen(3, running, installed),
+            &input(3, running, installed),
             now(),
         );
         assert!(plan.current.is_some(), "{running} to {installed}");
     }
     // One that lags behind holds the others back.
-    let mut mixed = seen(3, "3.5.9", "3.6.0");
+    let mut mixed = input(3, "3.5.9", "3.6.0");
     mixed.servers[2].programs.running = etcd("3.4.23");
     mixed.servers[2].programs.installed = etcd("3.4.23");
-    assert_eq!(why(&mixed), "etcd 3.4 must be upgraded to 3.5 first");
+    assert_eq!(reason(&mixed), "etcd 3.4 must be upgraded to 3.5 first");
     mixed.servers[2].programs = Programs::default();
-    assert_eq!(why(&mixed), "the version that server-2 runs is unknown");
-    let mut broken = seen(3, "3.4.23", "3.4.30");
+    assert_eq!(reason(&mixed), "the version that server-2 runs is unknown");
+    let mut broken = input(3, "3.4.23", "3.4.30");
     for server in &mut broken.servers {
         let installed = server.programs.installed.as_mut().expect("one");
         installed.version = None;
     }
     assert_eq!(
-        why(&broken),
+        reason(&broken),
         "it cannot be run, or does not report its version"
     );
 }
 
 #[test]
 fn a_program_with_which_one_did_not_come_back_is_not_tried_on_another() {
-    let mut seen = seen(3, "3.4.23", "3.4.30");
+    let mut seen = input(3, "3.4.23", "3.4.30");
     let plan = stored(&DatastorePlan::default(), &seen, now());
     let number = plan.current.as_ref().expect("a change").number;
     seen.servers[0].restart = number;

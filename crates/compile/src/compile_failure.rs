@@ -1,5 +1,6 @@
 //! The reason for a missing catalog: a fault in the code, or something around it.
 
+use bunraku_control::ServiceError;
 use bunraku_wire::api::CompileProblem;
 
 /// The reason for a missing catalog.
@@ -23,6 +24,18 @@ impl CompileFailure {
             message: message.into(),
             ..CompileProblem::default()
         })
+    }
+
+    /// Converts the failure for a caller who waits for the result. `what` describes what failed
+    /// if the code is not at fault.
+    pub(crate) fn into_service_error(self, what: &str) -> ServiceError {
+        match self {
+            Self::Problems(problems) => ServiceError::invalid(join_problems(&problems)),
+            Self::Temporary(source) => ServiceError::Internal {
+                what: what.to_owned(),
+                source,
+            },
+        }
     }
 
     pub fn temporary(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {

@@ -117,14 +117,4 @@ impl ServiceError {
     }
 }
 
-/// An error followed by all its causes, for the log.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        source = error.source();
-    }
-    text
-}
+pub use bunraku_model::error_chain as chain;

@@ -11,26 +11,30 @@ use bunraku_store::Transaction;
 use bunraku_wire::api::{NumberedEvent, RunStarted};
 use jiff::Timestamp;
 
+/// New events of a node run.
+#[derive(Clone, Copy, Debug)]
+pub struct RunEvents<'a> {
+    pub node: &'a NodeName,
+    pub run: NodeRunId,
+    pub started: &'a RunStarted,
+    pub events: &'a [NumberedEvent],
+}
+
+/// The loss of a node's connection.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeLoss<'a> {
+    pub node: &'a NodeName,
+    pub since: Timestamp,
+    pub reason: &'a str,
+}
+
 /// Adds records of events to the transactions that store them.
 pub trait NodeEventRecorder: Send + Sync + 'static {
     /// Records events of a node run.
-    fn report_events(
-        &self,
-        transaction: Transaction,
-        node: &NodeName,
-        run: NodeRunId,
-        started: &RunStarted,
-        events: &[NumberedEvent],
-    ) -> Transaction;
+    fn report_events(&self, transaction: Transaction, events: &RunEvents<'_>) -> Transaction;
 
     /// Records the loss of a node's connection.
-    fn node_lost(
-        &self,
-        transaction: Transaction,
-        node: &NodeName,
-        since: Timestamp,
-        reason: &str,
-    ) -> Transaction;
+    fn node_lost(&self, transaction: Transaction, loss: &NodeLoss<'_>) -> Transaction;
 }
 
 /// Records nothing.
@@ -38,24 +42,11 @@ pub trait NodeEventRecorder: Send + Sync + 'static {
 pub struct NoRecorder;
 
 impl NodeEventRecorder for NoRecorder {
-    fn report_events(
-        &self,
-        transaction: Transaction,
-        _: &NodeName,
-        _: NodeRunId,
-        _: &RunStarted,
-        _: &[NumberedEvent],
-    ) -> Transaction {
+    fn report_events(&self, transaction: Transaction, _: &RunEvents<'_>) -> Transaction {
         transaction
     }
 
-    fn node_lost(
-        &self,
-        transaction: Transaction,
-        _: &NodeName,
-        _: Timestamp,
-        _: &str,
-    ) -> Transaction {
+    fn node_lost(&self, transaction: Transaction, _: &NodeLoss<'_>) -> Transaction {
         transaction
     }
 }

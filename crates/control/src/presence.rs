@@ -30,7 +30,7 @@ use uuid::Uuid;
 
 use crate::clock::Clock;
 use crate::document;
-use crate::node_events::NodeEventRecorder;
+use crate::node_events::{NodeEventRecorder, NodeLoss};
 use crate::{ServiceError, keys, node_condition};
 
 /// The lease of a server, and whether the store has only one server.
@@ -357,8 +357,12 @@ impl Presence {
             let transaction = Transaction::new()
                 .when_unchanged(key, Some(&read.entry))
                 .put(key, document::encode(&lost));
-            let recorder = &self.inner.recorder;
-            let transaction = recorder.node_lost(transaction, node, since, reason);
+            let loss = NodeLoss {
+                node,
+                since,
+                reason,
+            };
+            let transaction = self.inner.recorder.node_lost(transaction, &loss);
             Ok(Swap::Write(transaction, ()))
         })
         .await

@@ -96,11 +96,11 @@ fn history(operations: Vec<Operation>) -> History {
     }
 }
 
-fn fine(operations: Vec<Operation>) {
+fn accepts(operations: Vec<Operation>) {
     assert_eq!(check(&history(operations)), [""; 0]);
 }
 
-fn wrong(operations: Vec<Operation>, about: &str) {
+fn rejects(operations: Vec<Operation>, about: &str) {
     wrong_in(&history(operations), about);
 }
 
@@ -114,7 +114,7 @@ fn wrong_in(history: &History, about: &str) {
 
 #[test]
 fn a_register_that_could_be_one_is_fine() {
-    fine(vec![
+    accepts(vec![
         swap(0, 0, 1, "", "a", CallOutcome::Done),
         read(1, 0, 3, ""),
         swap(1, 2, 4, "a", "b", CallOutcome::Done),
@@ -131,7 +131,7 @@ fn a_register_that_could_be_one_is_fine() {
 
 #[test]
 fn writes_that_overlap_may_be_seen_in_either_order() {
-    fine(vec![
+    accepts(vec![
         write(0, 0, 10, "a", CallOutcome::Done),
         write(1, 0, 10, "b", CallOutcome::Done),
         write(2, 0, 10, "c", CallOutcome::Unknown),
@@ -143,7 +143,7 @@ fn writes_that_overlap_may_be_seen_in_either_order() {
 
 #[test]
 fn an_acknowledged_write_that_is_lost_is_found() {
-    wrong(
+    rejects(
         vec![
             swap(0, 0, 1, "", "a", CallOutcome::Done),
             swap(0, 2, 3, "a", "b", CallOutcome::Done),
@@ -155,7 +155,7 @@ fn an_acknowledged_write_that_is_lost_is_found() {
 
 #[test]
 fn two_swaps_of_the_same_value_are_found() {
-    wrong(
+    rejects(
         vec![
             swap(0, 0, 1, "", "a", CallOutcome::Done),
             swap(0, 2, 3, "a", "b", CallOutcome::Done),
@@ -167,7 +167,7 @@ fn two_swaps_of_the_same_value_are_found() {
 
 #[test]
 fn a_write_reported_as_refused_that_took_place_is_found() {
-    wrong(
+    rejects(
         vec![
             swap(0, 0, 1, "", "a", CallOutcome::Done),
             swap(1, 2, 3, "a", "b", CallOutcome::Refused),
@@ -175,7 +175,7 @@ fn a_write_reported_as_refused_that_took_place_is_found() {
         ],
         "register k",
     );
-    wrong(
+    rejects(
         vec![
             write(0, 0, 1, "a", CallOutcome::Refused),
             read(1, 2, 3, "a"),
@@ -186,7 +186,7 @@ fn a_write_reported_as_refused_that_took_place_is_found() {
 
 #[test]
 fn a_read_of_the_past_is_found() {
-    wrong(
+    rejects(
         vec![
             write(0, 0, 1, "a", CallOutcome::Done),
             write(0, 2, 3, "b", CallOutcome::Done),
@@ -199,7 +199,7 @@ fn a_read_of_the_past_is_found() {
 
 #[test]
 fn a_write_of_unknown_outcome_that_comes_and_goes_is_found() {
-    wrong(
+    rejects(
         vec![
             write(0, 0, 1, "a", CallOutcome::Done),
             write(1, 2, 3, "b", CallOutcome::Unknown),
@@ -234,20 +234,20 @@ fn a_long_history_with_many_unknown_writes_is_judged_quickly() {
         before = to;
     }
     // Each is seen before the next is requested: the times above overlap by one.
-    fine(operations.clone());
+    accepts(operations.clone());
     operations.push(read(3, 5_000, 5_001, "v0"));
-    wrong(operations, "register k");
+    rejects(operations, "register k");
 }
 
 #[test]
 fn a_lock_is_held_by_one_until_it_is_released_or_its_lease_ends() {
-    fine(vec![
+    accepts(vec![
         acquire(0, 0, 1, 1),
         release(0, 2, 9, 1),
         acquire(1, 1, 3, 2),
         acquire(2, 6, 7, 3),
     ]);
-    wrong(
+    rejects(
         vec![acquire(0, 0, 1, 1), acquire(1, 2, 3, 2)],
         "held by clients",
     );
@@ -255,11 +255,11 @@ fn a_lock_is_held_by_one_until_it_is_released_or_its_lease_ends() {
 
 #[test]
 fn a_token_that_is_given_twice_or_falls_is_found() {
-    wrong(
+    rejects(
         vec![acquire(0, 0, 1, 4), acquire(1, 8, 9, 4)],
         "token 4 was given to clients",
     );
-    wrong(
+    rejects(
         vec![acquire(0, 0, 1, 4), acquire(1, 8, 9, 3)],
         "token 3 at 9.000 s after token 4",
     );
@@ -282,8 +282,8 @@ fn a_thing_done_once_is_fine_and_done_twice_is_found() {
 
 #[test]
 fn two_claims_at_a_time_are_found() {
-    wrong(vec![claim(0, 0, 1, 1), claim(1, 2, 3, 2)], "same time");
-    wrong(vec![claim(0, 0, 1, 1), claim(1, 2, 3, 1)], "granted twice");
+    rejects(vec![claim(0, 0, 1, 1), claim(1, 2, 3, 2)], "same time");
+    rejects(vec![claim(0, 0, 1, 1), claim(1, 2, 3, 1)], "granted twice");
 }
 
 #[test]

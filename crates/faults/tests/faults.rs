@@ -12,7 +12,7 @@ fn faults(arguments: &[&str]) -> Output {
         .expect("it runs")
 }
 
-fn told(output: &Output) -> String {
+fn all_output(output: &Output) -> String {
     format!(
         "{}\n{}{}",
         output.status,
@@ -25,7 +25,7 @@ fn told(output: &Output) -> String {
 fn nothing_that_was_acknowledged_is_lost_or_done_twice_whatever_fails() {
     // This seed begins with a partition.
     let output = faults(&["--seed", "6", "--seconds", "22"]);
-    let told = told(&output);
+    let told = all_output(&output);
     assert!(output.status.success(), "{told}");
     assert!(told.contains("fine") && !told.contains(" 0 cuts"), "{told}");
 }
@@ -43,7 +43,7 @@ fn servers_that_do_not_compare_what_they_read_are_found_out() {
             "--seconds=6",
             "--plant=compares",
         ]);
-        let told = told(&output);
+        let told = all_output(&output);
         if output.status.code() == Some(3) {
             let named = told.contains("wrong: lock") || told.contains("wrong: once");
             return assert!(named, "{told}");

@@ -5,6 +5,7 @@
 
 mod canonical;
 pub mod catalog;
+mod error_chain;
 mod excerpt;
 mod facts;
 mod glob;
@@ -17,6 +18,7 @@ mod span;
 
 pub use canonical::{canonical_json, content_id_of_json};
 pub use catalog::{Catalog, CatalogId};
+pub use error_chain::error_chain;
 pub use excerpt::Excerpt;
 pub use facts::{FactSet, FactSetError, VolatileFacts};
 pub use glob::Glob;

@@ -11,7 +11,7 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 use bunraku_model::RunId;
-use bunraku_plan::run::{Action, Ending, Event, Run, RunOptions, RunOutcome};
+use bunraku_plan::run::{Action, Event, Run, RunEnding, RunOptions, RunOutcome};
 use bunraku_plan::{Application, Component, LocatedName, PlanOptions, RunPlan, Site, StepIndex};
 use jiff::Timestamp;
 
@@ -123,7 +123,7 @@ fn execute(plan: &Arc<RunPlan>, durations: &[u64], options: RunOptions, seed: u6
             events.push(if ended {
                 Event::Ended {
                     step,
-                    ending: Ending::Succeeded,
+                    ending: RunEnding::Succeeded,
                     changed: 1,
                     failed: 0,
                     message: None,

@@ -10,7 +10,7 @@ use bunraku_plan::{
 use bunraku_puppet::NoModules;
 use expect_test::{Expect, expect};
 
-fn shown(plan: &RunPlan) -> String {
+fn describe(plan: &RunPlan) -> String {
     let mut text = String::new();
     for (number, group) in (1..).zip(&plan.groups) {
         text.push_str(&format!("group {number}: {} nodes\n", group.len()));
@@ -45,7 +45,7 @@ fn shown(plan: &RunPlan) -> String {
 
 fn planned(site: &Site, options: &PlanOptions) -> String {
     match bunraku_plan::plan_site(site, options) {
-        Ok(plan) => shown(&plan),
+        Ok(plan) => describe(&plan),
         Err(error) => format!("error: {error}\n"),
     }
 }
@@ -112,7 +112,7 @@ fn graph_and_manifest_of_one_site_give_one_plan() {
     let one = bunraku_plan::plan_site(&graph, &PlanOptions::default()).expect("a plan");
     let other = bunraku_plan::plan_site(&manifest(), &PlanOptions::default()).expect("a plan");
     assert_eq!(one.id, other.id);
-    assert_eq!(shown(&one), shown(&other));
+    assert_eq!(describe(&one), describe(&other));
 }
 
 #[test]

@@ -2,13 +2,13 @@
 
 use crate::support::{after, plan, run_id, step_of};
 use bunraku_plan::run::{
-    Action, Ending, Event, NodeLimit, OnFailure, Run, RunLogEntry, RunOptions, StepState,
+    Action, Event, NodeLimit, OnFailure, Run, RunEnding, RunLogEntry, RunOptions, StepState,
     UnavailableNode, UnavailableReason,
 };
 use expect_test::{Expect, expect};
 
 /// Executes a script of events, one per line or separated by semicolons, and shows when each step started and its state.
-fn told(graph: &str, options: RunOptions, script: &str) -> String {
+fn transcript(graph: &str, options: RunOptions, script: &str) -> String {
     let plan = plan(graph);
     let mut run = Run::new(run_id(), plan.clone(), options.clone(), &[]);
     let mut log: Vec<RunLogEntry> = Vec::new();
@@ -83,11 +83,11 @@ fn event(plan: &bunraku_plan::RunPlan, line: &str) -> Event {
     let step = step_of(plan, node);
     match word {
         "started" => Event::Started { step },
-        "succeeded" => ended(step, Ending::Succeeded),
-        "failed" => ended(step, Ending::Failed),
-        "interrupted" => ended(step, Ending::Interrupted),
-        "cancelled" => ended(step, Ending::Cancelled),
-        "expired" => ended(step, Ending::Expired),
+        "succeeded" => ended(step, RunEnding::Succeeded),
+        "failed" => ended(step, RunEnding::Failed),
+        "interrupted" => ended(step, RunEnding::Interrupted),
+        "cancelled" => ended(step, RunEnding::Cancelled),
+        "expired" => ended(step, RunEnding::Expired),
         "away" => Event::Away { step },
         "back" => Event::Back { step },
         "refused" => Event::Refused {
@@ -149,7 +149,7 @@ fn every_cut_recovers(run: &Run, log: &[RunLogEntry], options: &RunOptions) {
 }
 
 fn check(graph: &str, options: RunOptions, script: &str, expected: Expect) {
-    expected.assert_eq(&told(graph, options, script));
+    expected.assert_eq(&transcript(graph, options, script));
 }
 
 const LAMP: &str = "db -> web-1\ndb -> web-2\ndb -> web-3";
@@ -697,7 +697,7 @@ fn repeated_late_or_foreign_events_change_nothing() {
         message: None,
     };
     assert!(
-        run.step(&ended(step, Ending::Succeeded), after(0))
+        run.step(&ended(step, RunEnding::Succeeded), after(0))
             .is_empty(),
         "not asked yet"
     );
@@ -711,16 +711,22 @@ fn repeated_late_or_foreign_events_change_nothing() {
             .is_empty()
     );
     assert!(
-        run.step(&ended(other, Ending::Succeeded), after(1))
+        run.step(&ended(other, RunEnding::Succeeded), after(1))
             .is_empty(),
         "b was not asked"
     );
     assert!(
-        run.step(&ended(nobody, Ending::Succeeded), after(1))
+        run.step(&ended(nobody, RunEnding::Succeeded), after(1))
             .is_empty()
     );
-    assert_eq!(run.step(&ended(step, Ending::Succeeded), after(2)).len(), 1);
-    assert!(run.step(&ended(step, Ending::Failed), after(3)).is_empty());
+    assert_eq!(
+        run.step(&ended(step, RunEnding::Succeeded), after(2)).len(),
+        1
+    );
+    assert!(
+        run.step(&ended(step, RunEnding::Failed), after(3))
+            .is_empty()
+    );
     assert!(run.step(&Event::Started { step }, after(3)).is_empty());
     assert_eq!(run.statuses()[0].state, StepState::Succeeded);
     assert_eq!(run.statuses()[1].state, StepState::Starting);
@@ -776,7 +782,7 @@ fn the_timeline_marks_the_chain_that_took_longest() {
     let mut run = Run::new(run_id(), plan.clone(), RunOptions::default(), &[]);
     let ended = |node: &str| Event::Ended {
         step: step_of(&plan, node),
-        ending: Ending::Succeeded,
+        ending: RunEnding::Succeeded,
         changed: 0,
         failed: 0,
         message: None,

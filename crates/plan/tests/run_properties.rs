@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::support::{Random, after, random, run_id};
 use bunraku_plan::run::{
-    Action, Ending, Event, NodeLimit, OnFailure, Run, RunLogEntry, RunOptions, RunOutcome,
+    Action, Event, NodeLimit, OnFailure, Run, RunEnding, RunLogEntry, RunOptions, RunOutcome,
     StepState,
 };
 use bunraku_plan::{RunPlan, StepIndex};
@@ -43,7 +43,7 @@ struct Story {
 }
 
 impl Story {
-    fn tell(&mut self, event: Event) {
+    fn record(&mut self, event: Event) {
         let at = after(self.clock);
         let before = self.run.clone();
         let actions = self.run.step(&event, at);
@@ -103,7 +103,7 @@ fn story(seed: u64) -> Story {
         clock: 0,
         started: BTreeSet::new(),
     };
-    story.tell(Event::Begun { unfit: Vec::new() });
+    story.record(Event::Begun { unfit: Vec::new() });
     for _ in 0..20_000 {
         if story.run.outcome().is_some() {
             return story;
@@ -116,7 +116,7 @@ fn story(seed: u64) -> Story {
             .map(|(step, _)| step)
             .collect();
         let event = fate(&story, &active, &mut dice);
-        story.tell(event);
+        story.record(event);
     }
     panic!("seed {seed}: the run does not end");
 }
@@ -130,10 +130,10 @@ fn fate(story: &Story, active: &[StepIndex], dice: &mut Random) -> Event {
         active[dice.below(active.len())]
     };
     let ending = match dice.below(12) {
-        0 => Ending::Failed,
-        1 => Ending::Interrupted,
-        2 => Ending::Expired,
-        _ => Ending::Succeeded,
+        0 => RunEnding::Failed,
+        1 => RunEnding::Interrupted,
+        2 => RunEnding::Expired,
+        _ => RunEnding::Succeeded,
     };
     match dice.below(20) {
         0 => Event::Away { step },

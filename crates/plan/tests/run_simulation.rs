@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::support::{Random, after, random, run_id};
 use bunraku_model::NodeRunId;
 use bunraku_plan::run::{
-    Action, Ending, Event, OnFailure, Run, RunLogEntry, RunOptions, RunOutcome, StepState,
+    Action, Event, OnFailure, Run, RunEnding, RunLogEntry, RunOptions, RunOutcome, StepState,
 };
 use bunraku_plan::{RunPlan, StepIndex};
 
@@ -205,10 +205,10 @@ impl World {
                 };
                 self.append(match told {
                     Told::Started => Event::Started { step },
-                    Told::Succeeded => ended(Ending::Succeeded),
-                    Told::Failed => ended(Ending::Failed),
-                    Told::Cancelled => ended(Ending::Cancelled),
-                    Told::Interrupted => ended(Ending::Interrupted),
+                    Told::Succeeded => ended(RunEnding::Succeeded),
+                    Told::Failed => ended(RunEnding::Failed),
+                    Told::Cancelled => ended(RunEnding::Cancelled),
+                    Told::Interrupted => ended(RunEnding::Interrupted),
                 });
             }
             Message::NodeDies(step) => {

@@ -36,7 +36,7 @@ impl World for Given {
 }
 
 /// Formats each component with its nodes, its dependencies and its parameters.
-fn shown(site: &Site) -> String {
+fn describe(site: &Site) -> String {
     let mut text = String::new();
     let components = site.applications.iter().flat_map(|one| &one.components);
     for component in components {
@@ -75,7 +75,7 @@ fn shown(site: &Site) -> String {
 fn check_in(world: &Given, site: &str, expected: Expect) {
     let files = [("site.pp".to_owned(), site.to_owned())];
     let outcome = match evaluate_site(&files, world, &Limits::default()) {
-        Ok(site) => shown(&site),
+        Ok(site) => describe(&site),
         Err(error) => format!("error: {error}\n"),
     };
     expected.assert_eq(&outcome);

@@ -13,7 +13,7 @@ pub(crate) const LAMP: &str = concat!(
 /// The example's site.
 pub(crate) const SITE: &str = include_str!("../../../examples/site/manifests/site.pp");
 
-fn shown(site: &Site) -> String {
+fn describe(site: &Site) -> String {
     let mut text = String::new();
     for application in &site.applications {
         text.push_str(&format!("{}\n", application.reference));
@@ -51,7 +51,7 @@ fn evaluated(files: &[(&str, &str)]) -> String {
         .map(|(name, text)| ((*name).to_owned(), (*text).to_owned()))
         .collect();
     match evaluate_site(&files, &NoModules, &Limits::default()) {
-        Ok(site) => shown(&site),
+        Ok(site) => describe(&site),
         Err(error) => format!("error: {error}\n"),
     }
 }

@@ -123,17 +123,17 @@ impl Server {
             background.clone(),
         ));
         let health_address = start_health(&options, &services, &tasks, &background).await?;
-        let connections = tokio::spawn(http::serve(
-            listener,
-            http::router(&services, &options.router),
-            tls.reloadable.clone(),
-            services.revocations.clone(),
+        let serving = http::Serving {
+            router: http::router(&services, &options.router),
+            tls: tls.reloadable.clone(),
+            revocations: services.revocations.clone(),
             doubts,
-            services.clock.clone(),
-            Arc::clone(&services.metrics),
-            options.accept.clone(),
-            services.shutdown.clone(),
-        ));
+            clock: services.clock.clone(),
+            metrics: Arc::clone(&services.metrics),
+            options: options.accept.clone(),
+            shutdown: services.shutdown.clone(),
+        };
+        let connections = tokio::spawn(http::serve(listener, serving));
         tracing::info!(%address, id = %services.identity.id, name = %options.name, "the server is up");
         Ok(Self {
             address,

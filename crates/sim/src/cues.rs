@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bunraku_control::{document, keys};
 use bunraku_cues::once::OnceCaller;
 use bunraku_model::{Connection, FiringId, NodeName, Role, TriggerName, default_environment};
-use bunraku_plan::run::{NewRun, OrderedRunSubject, RunHooks, RunOptions, RunStart};
+use bunraku_plan::run::NewRun;
 use bunraku_plan::{Inventory, PlanOptions, plan_site, site_file};
 use bunraku_store::Range;
 use bunraku_wire::api::Cause;
@@ -112,16 +112,7 @@ pub(crate) fn ordered_run(nodes: &[NodeName], bug: Option<Bug>) -> NewRun {
         components.join(", ")
     );
     let site = site_file("site.yaml", &site, &Inventory::default()).expect("a site");
-    NewRun {
-        plan: plan_site(&site, &PlanOptions::default()).expect("a plan"),
-        options: RunOptions::default(),
-        subject: OrderedRunSubject::Released,
-        due: RunStart::default(),
-        hooks: RunHooks::default(),
-        reason: None,
-        site: None,
-        resumes: None,
-    }
+    NewRun::of(plan_site(&site, &PlanOptions::default()).expect("a plan"))
 }
 
 impl Fleet {

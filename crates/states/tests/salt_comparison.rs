@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use crate::support::{Memory, compiled, look, run};
+use crate::support::{Memory, apply_noop, compiled, run};
 use bunraku_states::World;
 use serde_json::Value;
 
@@ -213,7 +213,7 @@ fn our_answer(mode: Mode, world: &Arc<dyn World>, work: &Path, sls: &str) -> Ans
     let state = work.join("state").join(sls);
     let summary = match mode {
         Mode::Apply => run(&compiled, &state, None),
-        Mode::Test => look(&compiled, &state),
+        Mode::Test => apply_noop(&compiled, &state),
     };
     let mut rows = BTreeMap::new();
     let mut seen = std::collections::HashSet::new();

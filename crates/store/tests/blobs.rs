@@ -93,7 +93,7 @@ async fn unexpected_content_is_refused_and_nothing_is_kept() {
         );
         assert!(!blobs.has(ContentId::of(&bytes)).await.expect("asks"));
         assert!(!blobs.has(expected).await.expect("asks"));
-        assert_eq!(world.kept().await, Vec::<String>::new());
+        assert_eq!(world.stored_names().await, Vec::<String>::new());
         let right = blobs
             .put(&mut &bytes[..], Some(ContentId::of(&bytes)))
             .await;
@@ -112,7 +112,7 @@ async fn content_above_the_limit_is_refused_and_nothing_is_kept() {
         let refused = blobs.put(&mut &content(3, 1_000_001)[..], None).await;
         let error = refused.expect_err("too large").to_string();
         assert_eq!(error, "the content exceeds the limit of 1000000 bytes");
-        assert_eq!(world.kept().await, Vec::<String>::new());
+        assert_eq!(world.stored_names().await, Vec::<String>::new());
         blobs
             .put(&mut &content(3, 1_000_000)[..], None)
             .await
@@ -145,7 +145,7 @@ async fn a_source_that_breaks_leaves_nothing() {
         let blobs = world.open().await;
         let broken = blobs.put(&mut Breaks(CHUNK_SIZE * 2 + 5), None).await;
         assert!(matches!(broken, Err(BlobError::Source(_))), "{broken:?}");
-        assert_eq!(world.kept().await, Vec::<String>::new());
+        assert_eq!(world.stored_names().await, Vec::<String>::new());
         assert!(blobs.list(None).await.expect("lists").is_empty());
     }
 }
@@ -163,7 +163,7 @@ async fn many_writers_of_the_same_content_keep_it_once() {
             assert!(found == bytes);
         }
         let once = if world.in_directory { 1 } else { 3 };
-        assert_eq!(world.kept().await.len(), once);
+        assert_eq!(world.stored_names().await.len(), once);
     }
 }
 
@@ -332,7 +332,7 @@ async fn what_a_crashed_writer_left_is_cleared_at_the_next_start() {
         let blobs = world.open().await;
         let kept = blobs.put(&mut &b"kept"[..], None).await.expect("writes");
         blobs.reference(kept.info.id, "test").await.expect("refers");
-        let sound = world.kept().await;
+        let sound = world.stored_names().await;
 
         // A source that never ends; the task is dropped in the middle.
         let (mut give, mut take) = tokio::io::duplex(64 * 1024);
@@ -344,7 +344,7 @@ async fn what_a_crashed_writer_left_is_cleared_at_the_next_start() {
         tokio::io::AsyncWriteExt::write_all(&mut give, &bytes)
             .await
             .expect("takes");
-        eventually(async || world.kept().await.len() != sound.len()).await;
+        eventually(async || world.stored_names().await.len() != sound.len()).await;
         writer.abort();
         let _ = writer.await;
 
@@ -352,7 +352,7 @@ async fn what_a_crashed_writer_left_is_cleared_at_the_next_start() {
         eventually(async || {
             let reopened = world.open().await;
             let under_way = world.store.range(Range::prefix("blob-uploads/")).await;
-            let leftover = world.kept().await.len() > sound.len();
+            let leftover = world.stored_names().await.len() > sound.len();
             if under_way.expect("reads").items.is_empty() {
                 reopened.collect(Timestamp::now()).await.expect("collects");
                 return true;
@@ -361,7 +361,7 @@ async fn what_a_crashed_writer_left_is_cleared_at_the_next_start() {
             false
         })
         .await;
-        assert_eq!(world.kept().await, sound);
+        assert_eq!(world.stored_names().await, sound);
         assert_eq!(read(&*blobs, kept.info.id).await.expect("reads"), b"kept");
     }
 }

@@ -65,7 +65,7 @@ async fn what_nothing_refers_to_goes_after_its_grace() {
             read(&*blobs, id).await,
             Err(BlobError::Missing(_))
         ));
-        assert_eq!(world.kept().await, Vec::<String>::new());
+        assert_eq!(world.stored_names().await, Vec::<String>::new());
     }
 }
 
@@ -105,7 +105,7 @@ async fn a_crash_between_the_record_and_the_bytes_leaves_only_debris() {
             .commit(Transaction::new().delete(key))
             .await
             .expect("deletes");
-        assert!(!world.kept().await.is_empty());
+        assert!(!world.stored_names().await.is_empty());
 
         // Written again before the collector ran: the old bytes are not the new ones.
         let again = blobs.put(&mut &b"bytes"[..], None).await.expect("writes");

@@ -107,7 +107,11 @@ async fn check(
     }
     assert!(listed.is_superset(&wanted));
     if in_directory {
-        assert_eq!(world.kept().await.len(), listed.len(), "debris was left");
+        assert_eq!(
+            world.stored_names().await.len(),
+            listed.len(),
+            "debris was left"
+        );
     }
     drop(blobs);
     store.close().await.expect("it closes");

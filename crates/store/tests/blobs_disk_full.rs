@@ -16,7 +16,7 @@ async fn a_write_that_the_disk_refuses_is_an_error_and_leaves_nothing() {
     let blobs = world.open().await;
     let _handled = signal(SignalKind::from_raw(SIGXFSZ)).expect("can be handled");
     let small = blobs.put(&mut &b"small"[..], None).await.expect("writes");
-    let before = world.kept().await;
+    let before = world.stored_names().await;
 
     let most = (4 * CHUNK_SIZE) as u64;
     setrlimit(
@@ -32,7 +32,7 @@ async fn a_write_that_the_disk_refuses_is_an_error_and_leaves_nothing() {
         let bytes = content(1, size);
         let refused = blobs.put(&mut &bytes[..], None).await;
         assert!(matches!(refused, Err(BlobError::Io { .. })), "{refused:?}");
-        assert_eq!(world.kept().await, before);
+        assert_eq!(world.stored_names().await, before);
     }
     assert_eq!(blobs.list(None).await.expect("lists").len(), 1);
     assert_eq!(read(&*blobs, small.info.id).await.expect("reads"), b"small");

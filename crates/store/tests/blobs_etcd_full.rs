@@ -23,7 +23,7 @@ async fn content_that_etcd_has_no_space_for_is_an_error_and_nothing_is_visible()
         "{refused:?}"
     );
     assert!(blobs.list(None).await.expect("reads still work").is_empty());
-    assert_eq!(world.kept().await, Vec::<String>::new());
+    assert_eq!(world.stored_names().await, Vec::<String>::new());
 
     let put = store.commit(Transaction::new().put("key", "value")).await;
     let Err(StoreError::Unavailable(reason)) = put else {

@@ -175,7 +175,11 @@ async fn settle(world: &World, seed: u64, held: Held) {
     let ids: Vec<_> = listed.iter().map(|info| info.id).collect();
     assert_eq!(ids, wanted, "seed {seed}");
     if world.in_directory {
-        assert_eq!(world.kept().await.len(), wanted.len(), "seed {seed}");
+        assert_eq!(
+            world.stored_names().await.len(),
+            wanted.len(),
+            "seed {seed}"
+        );
     }
     let scrubbed = blobs.scrub().await.expect("reads");
     assert_eq!(

@@ -38,13 +38,13 @@ impl Line {
                 let (from_client, to_client) = client.into_split();
                 let (from_member, to_member) = member.into_split();
                 let mode = Arc::clone(&shared);
-                tokio::spawn(carry(
+                tokio::spawn(forward(
                     from_client,
                     to_member,
                     LOSE_REQUESTS,
                     Arc::clone(&mode),
                 ));
-                tokio::spawn(carry(from_member, to_client, LOSE_ANSWERS, mode));
+                tokio::spawn(forward(from_member, to_client, LOSE_ANSWERS, mode));
             }
         });
         Self { endpoint, mode }
@@ -55,7 +55,7 @@ impl Line {
     }
 }
 
-async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, loses: u8, mode: Arc<AtomicU8>) {
+async fn forward(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, loses: u8, mode: Arc<AtomicU8>) {
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
         let lost = mode.load(Ordering::SeqCst) == loses;
@@ -98,7 +98,7 @@ impl Setting {
         }
     }
 
-    async fn known(&self) -> Option<KeyValue> {
+    async fn read_key(&self) -> Option<KeyValue> {
         self.witness.get("key").await.expect("reads")
     }
 
@@ -133,7 +133,11 @@ async fn a_write_whose_answer_is_lost_is_not_done_again() {
     setting
         .is_unknown(Transaction::new().put("key", "value"))
         .await;
-    assert_eq!(setting.known().await.expect("was done").version, 1, "once");
+    assert_eq!(
+        setting.read_key().await.expect("was done").version,
+        1,
+        "once"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -143,7 +147,7 @@ async fn a_write_that_is_lost_itself_is_not_known_to_be() {
     setting
         .is_unknown(Transaction::new().put("key", "value"))
         .await;
-    assert_eq!(setting.known().await, None);
+    assert_eq!(setting.read_key().await, None);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -152,7 +156,11 @@ async fn a_compare_and_swap_whose_answer_is_lost_is_done_once() {
     let first = setting.write_first().await;
     setting.line.set(LOSE_ANSWERS);
     setting.is_unknown(second_after(first)).await;
-    assert_eq!(setting.known().await.expect("was done").version, 2, "once");
+    assert_eq!(
+        setting.read_key().await.expect("was done").version,
+        2,
+        "once"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -162,7 +170,7 @@ async fn a_compare_and_swap_that_is_lost_is_done_at_the_next_member() {
     setting.line.set(LOSE_REQUESTS);
     let outcome = setting.store.commit(second_after(first)).await;
     let outcome = outcome.expect("can be done again");
-    let known = setting.known().await.expect("was done");
+    let known = setting.read_key().await.expect("was done");
     assert_eq!(outcome, TransactionOutcome::Committed(known.modified));
     assert_eq!(known.version, 2, "once");
 }

@@ -1,22 +1,10 @@
 //! The store on etcd over TLS, and the error messages when it does not work.
 
-use std::error::Error;
 use std::time::Duration;
 
 use bunraku_store::etcd::{EtcdOptions, EtcdStore, EtcdTls};
 use bunraku_store::testing::{EtcdCluster, TestAuthority};
-use bunraku_store::{Store, StoreError, Transaction};
-
-fn chain(error: &StoreError) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        source = error.source();
-    }
-    text
-}
+use bunraku_store::{Store, Transaction};
 
 async fn refused(options: EtcdOptions) -> String {
     let options = EtcdOptions {
@@ -26,7 +14,7 @@ async fn refused(options: EtcdOptions) -> String {
     };
     match EtcdStore::connect(options).await {
         Ok(_) => panic!("the connection must not work"),
-        Err(error) => chain(&error),
+        Err(error) => bunraku_model::error_chain(&error),
     }
 }
 

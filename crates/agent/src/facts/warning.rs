@@ -4,6 +4,8 @@ use std::error::Error;
 use std::fmt;
 use std::path::PathBuf;
 
+use bunraku_model::error_chain;
+
 /// A fact source that could not be collected. The other facts are not affected.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FactWarning {
@@ -23,15 +25,9 @@ pub enum WarningPlace {
 
 impl FactWarning {
     pub(super) fn of_group(group: &'static str, error: &dyn Error) -> Self {
-        let mut problem = error.to_string();
-        let mut cause = error.source();
-        while let Some(error) = cause {
-            problem = format!("{problem}: {error}");
-            cause = error.source();
-        }
         Self {
             place: WarningPlace::Group(group),
-            problem,
+            problem: error_chain(error),
             advice: None,
         }
     }

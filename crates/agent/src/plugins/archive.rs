@@ -134,7 +134,6 @@ fn remove(path: &Path) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::with_sources;
     use super::*;
 
     struct Place(tempfile::TempDir);
@@ -163,7 +162,8 @@ mod tests {
             let packed = archive.into_inner().and_then(|gzip| gzip.finish());
             let from = self.0.path().join("archive");
             std::fs::write(&from, packed.expect("in memory")).expect("written");
-            unpack(&from, &self.0.path().join("plugins/set")).map_err(|error| with_sources(&error))
+            unpack(&from, &self.0.path().join("plugins/set"))
+                .map_err(|error| bunraku_model::error_chain(&error))
         }
 
         fn has(&self, path: &str) -> bool {

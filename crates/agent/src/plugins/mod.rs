@@ -127,7 +127,7 @@ impl Plugins {
             return ModuleFacts::default();
         }
         if let Err(error) = self.synchronize().await {
-            let error = with_sources(&error);
+            let error = bunraku_model::error_chain(&error);
             tracing::warn!(
                 error,
                 "plugins cannot be synchronized; the last ones are used"
@@ -240,15 +240,4 @@ impl Plugins {
 fn file_error(path: &Path) -> impl FnOnce(std::io::Error) -> PluginError + use<> {
     let path = path.to_owned();
     move |source| PluginError::File { path, source }
-}
-
-/// Returns an error's text with those of its sources.
-fn with_sources(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text.push_str(&format!(": {error}"));
-        source = error.source();
-    }
-    text
 }

@@ -97,13 +97,7 @@ impl RunStartError {
 
     /// Creates a reason that includes the error and all its sources.
     pub fn because(what: &str, error: &dyn std::error::Error) -> Self {
-        let mut message = format!("{what}: {error}");
-        let mut source = error.source();
-        while let Some(error) = source {
-            message.push_str(&format!(": {error}"));
-            source = error.source();
-        }
-        Self::new(message)
+        Self::new(format!("{what}: {}", bunraku_model::error_chain(error)))
     }
 }
 

@@ -269,7 +269,7 @@ mod tests {
     use std::sync::Arc;
 
     use bunraku_model::RunId;
-    use bunraku_plan::run::{Action, Ending, Event, NodeLimit, RunOptions};
+    use bunraku_plan::run::{Action, Event, NodeLimit, RunEnding, RunOptions};
     use bunraku_plan::{Inventory, PlanOptions, site_file};
     use expect_test::{Expect, expect};
 
@@ -290,13 +290,14 @@ mod tests {
         Run::new(RunId(uuid::Uuid::nil()), Arc::new(plan), options, &[])
     }
 
-    fn ended(step: u32, ending: Ending) -> Event {
+    fn ended(step: u32, ending: RunEnding) -> Event {
         Event::Ended {
             step: StepIndex(step),
             ending,
             changed: 3,
             failed: 0,
-            message: (ending == Ending::Failed).then(|| "Service[nginx]: no such unit".to_owned()),
+            message: (ending == RunEnding::Failed)
+                .then(|| "Service[nginx]: no such unit".to_owned()),
         }
     }
 
@@ -359,9 +360,9 @@ mod tests {
                   3 waiting for dev1.devco.net
             "#]],
         );
-        run.step(&ended(0, Ending::Succeeded), at(80));
+        run.step(&ended(0, RunEnding::Succeeded), at(80));
         run.step(&Event::Started { step: StepIndex(1) }, at(81));
-        run.step(&ended(1, Ending::Failed), at(82));
+        run.step(&ended(1, RunEnding::Failed), at(82));
         run.step(&Event::Away { step: StepIndex(2) }, at(83));
         check(
             &run,
@@ -406,7 +407,7 @@ mod tests {
                   39 waiting for db
             "#]],
         );
-        let started = run.step(&ended(0, Ending::Succeeded), at(10));
+        let started = run.step(&ended(0, RunEnding::Succeeded), at(10));
         assert_eq!(started.len(), 20, "the batch");
         for action in started.iter().take(15) {
             let Action::Start { step, .. } = action else {
@@ -440,7 +441,7 @@ mod tests {
                   19 ready to start
             "#]],
         );
-        run.step(&ended(1, Ending::Failed), at(12));
+        run.step(&ended(1, RunEnding::Failed), at(12));
         check(
             &run,
             &Progress::new(),

@@ -38,7 +38,7 @@ impl World {
             .expect("bunraku runs")
     }
 
-    fn done(&self, arguments: &[&str]) -> String {
+    fn run_successfully(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments);
         let told = String::from_utf8_lossy(&output.stdout).into_owned();
         let error = String::from_utf8_lossy(&output.stderr);
@@ -59,7 +59,7 @@ impl World {
     }
 
     fn keygen(&self, name: &str) -> String {
-        let told = self.done(&["module", "keygen", name, "--comment", "somebody"]);
+        let told = self.run_successfully(&["module", "keygen", name, "--comment", "somebody"]);
         told.trim().to_owned()
     }
 
@@ -70,12 +70,12 @@ impl World {
 
     fn pack(&self, directory: &Path, output: &str) {
         let directory = directory.to_str().expect("a path");
-        self.done(&["module", "pack", directory, "--output", output]);
+        self.run_successfully(&["module", "pack", directory, "--output", output]);
     }
 
     fn signed(&self, directory: &Path, output: &str) {
         self.pack(directory, output);
-        self.done(&["module", "sign", output, "--key", "author"]);
+        self.run_successfully(&["module", "sign", output, "--key", "author"]);
     }
 
     fn catalog(&self, resources: Value) -> &'static str {
@@ -145,10 +145,10 @@ fn uses_witness(world: &World) -> &'static str {
 fn the_example_in_python_is_packed_signed_installed_and_applies_a_catalog() {
     let world = World::new();
     world.signed(&examples().join("ini_setting"), "ini.bunraku-module");
-    let told = world.done(&["module", "verify", "ini.bunraku-module"]);
+    let told = world.run_successfully(&["module", "verify", "ini.bunraku-module"]);
     assert!(told.starts_with("verified ini_setting 1.0.0\n"), "{told}");
-    world.done(&["module", "install", "ini.bunraku-module"]);
-    let list = world.done(&["module", "list"]);
+    world.run_successfully(&["module", "install", "ini.bunraku-module"]);
+    let list = world.run_successfully(&["module", "list"]);
     assert!(
         list.contains("ini_setting") && list.contains("verified"),
         "{list}"
@@ -168,7 +168,7 @@ fn the_example_in_python_is_packed_signed_installed_and_applies_a_catalog() {
     assert_eq!(noop.status.code(), Some(2));
     assert!(world.read("etc/app.ini").contains("port = 1\n"));
 
-    let told = world.done(&["apply", catalog]);
+    let told = world.run_successfully(&["apply", catalog]);
     assert!(
         told.contains("value: 1 → 8150") && told.contains("2 changed"),
         "{told}"
@@ -200,7 +200,7 @@ fn the_example_in_rust_is_used_from_a_state_file_beside_others() {
     std::fs::write(world.path("case.sls"), states).expect("written");
     std::fs::write(&target, "PAGER=less\nLANG=C\n").expect("written");
     let apply = ["apply", "case.sls", "--module-dir", "modules"];
-    world.done(&apply);
+    world.run_successfully(&apply);
     assert_eq!(world.read("etc/environment"), "LANG=C\nEDITOR=vi\n");
     assert!(
         world.read("told").starts_with("wrote "),
@@ -208,7 +208,7 @@ fn the_example_in_rust_is_used_from_a_state_file_beside_others() {
         world.read("told")
     );
     // The file contains the result of the last change, so it changes once more.
-    let shown = world.done(&["states", "show", "case.sls", "--module-dir", "modules"]);
+    let shown = world.run_successfully(&["states", "show", "case.sls", "--module-dir", "modules"]);
     assert!(shown.contains("environment_variable.present"), "{shown}");
     let misspelt = "x:\n  environment_variable.presnt:\n    - name: EDITOR\n";
     std::fs::write(world.path("wrong.sls"), misspelt).expect("written");
@@ -241,11 +241,11 @@ fn what_is_not_signed_by_a_trusted_key_is_refused_and_nothing_of_it_runs() {
     refused("it is not signed");
 
     world.keygen("stranger");
-    world.done(&["module", "sign", package, "--key", "stranger"]);
+    world.run_successfully(&["module", "sign", package, "--key", "stranger"]);
     refused("which is not trusted here");
 
     world.pack(&witness(&world, "1.0.0"), package);
-    world.done(&["module", "sign", package, "--key", "author"]);
+    world.run_successfully(&["module", "sign", package, "--key", "author"]);
     let mut bytes = std::fs::read(world.path(package)).expect("a package");
     let middle = bytes.len() / 2;
     bytes[middle] ^= 0x40;
@@ -255,8 +255,8 @@ fn what_is_not_signed_by_a_trusted_key_is_refused_and_nothing_of_it_runs() {
     let leaked = world.keygen("leaked");
     world.trust("leaked");
     world.pack(&witness(&world, "1.0.0"), package);
-    world.done(&["module", "sign", package, "--key", "leaked"]);
-    world.done(&["module", "verify", package]);
+    world.run_successfully(&["module", "sign", package, "--key", "leaked"]);
+    world.run_successfully(&["module", "verify", package]);
     std::fs::write(world.path("trusted/revoked"), format!("{leaked} lost\n")).expect("written");
     refused("which was revoked");
 }
@@ -266,7 +266,7 @@ fn an_older_version_is_refused_once_a_newer_one_was_here() {
     let world = World::new();
     world.signed(&witness(&world, "1.0.0"), "old.bunraku-module");
     world.signed(&witness(&world, "1.1.0"), "new.bunraku-module");
-    world.done(&["module", "install", "new.bunraku-module"]);
+    world.run_successfully(&["module", "install", "new.bunraku-module"]);
     let error = world.refused(&["module", "install", "old.bunraku-module"]);
     assert!(
         error.contains("`witness` 1.0.0 is older than 1.1.0"),
@@ -288,7 +288,7 @@ fn an_older_version_is_refused_once_a_newer_one_was_here() {
 fn a_catalog_gets_the_very_module_that_it_pins() {
     let world = World::new();
     world.signed(&witness(&world, "1.0.0"), "witness.bunraku-module");
-    world.done(&["module", "install", "witness.bunraku-module"]);
+    world.run_successfully(&["module", "install", "witness.bunraku-module"]);
     let pinned = |modules: Value| {
         let resources = json!([{"type": "witness", "title": "x", "parameters": {"value": 1}}]);
         let catalog = json!({"name": "test", "resources": resources, "modules": modules});
@@ -311,10 +311,10 @@ fn a_catalog_gets_the_very_module_that_it_pins() {
 fn a_machine_with_a_refused_module_still_applies_what_needs_none() {
     let world = World::new();
     world.signed(&witness(&world, "1.0.0"), "witness.bunraku-module");
-    world.done(&["module", "install", "witness.bunraku-module"]);
+    world.run_successfully(&["module", "install", "witness.bunraku-module"]);
     std::fs::remove_file(world.path("trusted/author.pub")).expect("removed");
     let plain = world.catalog(json!([{"type": "Notify", "title": "hello", "parameters": {}}]));
-    world.done(&["apply", plain]);
+    world.run_successfully(&["apply", plain]);
     let catalog = uses_witness(&world);
     let error = world.refused(&["apply", catalog]);
     assert!(error.contains("which is not trusted here"), "{error}");

@@ -100,7 +100,7 @@ impl ModuleGraph {
         done: &mut BTreeSet<&'a str>,
     ) -> Option<String> {
         if let Some(at) = above.iter().position(|it| *it == module) {
-            return Some(self.shown(&above[at..]));
+            return Some(self.describe_cycle(&above[at..]));
         }
         if done.contains(module) {
             return None;
@@ -117,7 +117,7 @@ impl ModuleGraph {
         None
     }
 
-    fn shown(&self, cycle: &[&str]) -> String {
+    fn describe_cycle(&self, cycle: &[&str]) -> String {
         let next = cycle.iter().cycle().skip(1);
         let edges = cycle.iter().zip(next).map(|(from, to)| {
             let files: Vec<&str> = self.edges[*from][*to].iter().map(String::as_str).collect();

@@ -80,7 +80,7 @@ fn an_agent_does_not_join_a_server_of_another_authority() {
         .output()
         .expect("it runs");
     assert_eq!(output.status.code(), Some(1), "{}", told(&output));
-    assert_eq!(theirs.word("web-1"), None);
+    assert_eq!(theirs.status_of("web-1"), None);
 }
 
 #[test]

@@ -53,7 +53,7 @@ fn every_configuration_in_the_documentation_is_accepted() {
 #[test]
 fn an_unknown_flag_or_subcommand_is_found() {
     let mut helps = Helps::default();
-    let mut problem = |call: &str| helps.problem(&words(call));
+    let mut problem = |call: &str| helps.problem(&split_words(call));
     assert_eq!(problem("node list --json"), None);
     assert_eq!(
         problem("lock exec deploy --wait 10m -- ./deploy --fast"),
@@ -92,17 +92,17 @@ fn calls_in(text: &str) -> Vec<Vec<String>> {
             fenced = !fenced;
         } else if fenced {
             let line = line.trim_start_matches(['$', '#', ' ']);
-            calls.extend(line.strip_prefix("bunraku ").map(words));
+            calls.extend(line.strip_prefix("bunraku ").map(split_words));
         } else {
             let code = line.split('`').skip(1).step_by(2);
-            calls.extend(code.filter_map(|code| code.strip_prefix("bunraku ").map(words)));
+            calls.extend(code.filter_map(|code| code.strip_prefix("bunraku ").map(split_words)));
         }
     }
     calls
 }
 
 /// Returns the words before a comment, a pipe or the end of the flags.
-fn words(call: &str) -> Vec<String> {
+fn split_words(call: &str) -> Vec<String> {
     call.split_whitespace()
         .take_while(|word| !["--", "#", "|", "&&", ";", ">"].contains(word))
         .map(|word| word.trim_matches(['[', ']', ',', ';', ':']).to_owned())

@@ -109,7 +109,7 @@ fn rules_come_from_git_are_shown_and_tried_out_and_an_alert_starts_a_run() {
     eventually("the rules are there", || {
         said(&server, &["reactor", "list"]).1.contains("mend")
     });
-    shown(&server);
+    check_shown(&server);
     tried_out(&site, &server);
     alerted(&server, secret, &runs);
     // A mistake keeps the existing rules, and its location is reported.
@@ -127,7 +127,7 @@ fn rules_come_from_git_are_shown_and_tried_out_and_an_alert_starts_a_run() {
     assert!(list.contains("reactors/web.yaml:5"), "{list}");
 }
 
-fn shown(server: &ServerProcess) {
+fn check_shown(server: &ServerProcess) {
     let (_, list) = said(server, &["reactor", "list"]);
     let words: Vec<Vec<&str>> = list
         .lines()

@@ -278,7 +278,7 @@ impl ServerProcess {
     }
 
     /// Returns the status word of a node in the list.
-    pub(crate) fn word(&self, node: &str) -> Option<String> {
+    pub(crate) fn status_of(&self, node: &str) -> Option<String> {
         word_in(&self.json(&["node", "list"]), node)
     }
 

@@ -51,7 +51,7 @@ pub(super) async fn run(shared: Arc<Shared>, store: EtcdStore) {
                     renewed: watch::Sender::new(asked),
                 };
                 let error = lead(&shared, &store, lease, &term).await;
-                tracing::info!(why = %crate::recover::error_chain(&error), "this server is no longer elected");
+                tracing::info!(why = %bunraku_model::error_chain(&error), "this server is no longer elected");
                 *locked(&shared.waiting) = None;
                 let _ = store.lease_revoke(lease).await;
             }
@@ -150,7 +150,7 @@ async fn manage_datastores(shared: &Shared, store: &EtcdStore, term: &Term) -> T
             Ok(busy) => busy,
             Err(TurnError::NotElected) => return TurnError::NotElected,
             Err(error) => {
-                tracing::debug!(why = %crate::recover::error_chain(&error), "cannot check the datastores; retrying soon");
+                tracing::debug!(why = %bunraku_model::error_chain(&error), "cannot check the datastores; retrying soon");
                 false
             }
         };

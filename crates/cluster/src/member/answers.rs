@@ -130,7 +130,7 @@ async fn begin_epoch(shared: &Arc<Shared>, epoch: u64) -> Result<String, String>
         epoch,
     )
     .await
-    .map_err(|error| recover::error_chain(&error))?;
+    .map_err(|error| bunraku_model::error_chain(&error))?;
     shared.epoch.send_replace(epoch);
     Ok(shared.me.record.client_url.clone())
 }

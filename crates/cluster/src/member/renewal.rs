@@ -26,7 +26,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
     loop {
         tick.tick().await;
         if let Err(error) = renew(&shared).await {
-            tracing::error!(why = %crate::recover::error_chain(&*error), "cannot renew the member's certificate; retrying");
+            tracing::error!(why = %bunraku_model::error_chain(&*error), "cannot renew the member's certificate; retrying");
         }
         copy(&shared).await;
     }
@@ -77,7 +77,7 @@ async fn copy(shared: &Shared) {
     match snapshots.take(&shared.admin(), own, now()).await {
         Ok(path) => tracing::info!(path = %path.display(), "created and verified a snapshot"),
         Err(error) => {
-            tracing::error!(why = %crate::recover::error_chain(&error), "cannot create a snapshot; retrying");
+            tracing::error!(why = %bunraku_model::error_chain(&error), "cannot create a snapshot; retrying");
         }
     }
 }

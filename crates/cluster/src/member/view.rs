@@ -33,7 +33,7 @@ pub(super) async fn open(shared: &Shared) -> Option<View> {
             Some(view)
         }
         Err(error) => {
-            tracing::warn!(why = %crate::recover::error_chain(&error), "cannot read this server's data; retrying");
+            tracing::warn!(why = %bunraku_model::error_chain(&error), "cannot read this server's data; retrying");
             None
         }
     }

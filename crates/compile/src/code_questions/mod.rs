@@ -92,7 +92,7 @@ pub struct AskedQuestion {
 
 /// A new answer, and whether earlier answers still hold.
 #[derive(Debug)]
-pub struct Looked {
+pub struct LookupResult {
     /// The state of the index.
     pub version: u64,
     /// An earlier answer is different in this state.
@@ -100,18 +100,22 @@ pub struct Looked {
     pub answer: CodeAnswer,
 }
 
+/// A question of the code of one node.
+#[derive(Clone, Debug)]
+pub struct CodeLookup {
+    pub reader: NodeName,
+    /// The state of the index that answered the earlier questions.
+    pub version: Option<u64>,
+    pub earlier: Vec<AskedQuestion>,
+    pub question: CodeQuestion,
+}
+
 /// Answers the questions of code.
 #[async_trait]
 pub trait AnswerCode: Send + Sync + 'static {
-    /// Answers a question for a node. If the index has changed since `version`,
-    /// checks that earlier answers are still the same.
-    async fn answer(
-        &self,
-        reader: &NodeName,
-        version: Option<u64>,
-        earlier: Vec<AskedQuestion>,
-        question: CodeQuestion,
-    ) -> Result<Looked, ServiceError>;
+    /// Answers a question for a node. If the index has changed since the lookup's
+    /// version, checks that earlier answers are still the same.
+    async fn answer(&self, lookup: CodeLookup) -> Result<LookupResult, ServiceError>;
 
     /// Returns the digests of the current answer, or nothing if it cannot have
     /// changed since the state that `since` names. Also returns the name of the

@@ -12,7 +12,7 @@ use bunraku_model::NodeName;
 use serde_json::Value;
 use tokio::sync::Mutex;
 
-use super::{AnswerCode, AskedQuestion, CodeAnswer, CodeQuestion};
+use super::{AnswerCode, AskedQuestion, CodeAnswer, CodeLookup, CodeQuestion};
 
 /// Maximum number of different questions in one compile.
 const MOST_QUESTIONS: usize = 1_000;
@@ -82,11 +82,13 @@ impl CodeSession {
                 MOST_BYTES >> 10
             )));
         }
-        let earlier = questions(&asked);
-        let look = self
-            .answers
-            .answer(&self.reader, asked.version, earlier, question.clone());
-        match look.await {
+        let lookup = CodeLookup {
+            reader: self.reader.clone(),
+            version: asked.version,
+            earlier: questions(&asked),
+            question: question.clone(),
+        };
+        match self.answers.answer(lookup).await {
             Ok(looked) if looked.is_outdated => {
                 asked.is_outdated = true;
                 Err(AskError::Outdated)
@@ -145,7 +147,7 @@ mod tests {
     use serde_json::json;
     use tokio::sync::watch;
 
-    use super::super::{AnswerDigests, Looked};
+    use super::super::{AnswerDigests, LookupResult};
     use super::*;
 
     /// An index that a test changes between two questions.
@@ -176,21 +178,16 @@ mod tests {
 
     #[async_trait]
     impl AnswerCode for Changing {
-        async fn answer(
-            &self,
-            _: &NodeName,
-            version: Option<u64>,
-            earlier: Vec<AskedQuestion>,
-            question: CodeQuestion,
-        ) -> Result<Looked, ServiceError> {
+        async fn answer(&self, lookup: CodeLookup) -> Result<LookupResult, ServiceError> {
+            let (earlier, question) = (&lookup.earlier, &lookup.question);
             let now = self.0.lock().expect("a lock").version();
             let is_same = |asked: &AskedQuestion| self.digest(&asked.question) == asked.digest;
-            Ok(Looked {
+            Ok(LookupResult {
                 version: now,
-                is_outdated: version != Some(now) && !earlier.iter().all(is_same),
+                is_outdated: lookup.version != Some(now) && !earlier.iter().all(is_same),
                 answer: CodeAnswer {
-                    answer: Ok(self.rows(&question)),
-                    digest: self.digest(&question),
+                    answer: Ok(self.rows(question)),
+                    digest: self.digest(question),
                 },
             })
         }

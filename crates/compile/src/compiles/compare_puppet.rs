@@ -49,16 +49,7 @@ impl Compiles {
 }
 
 fn failed(failure: CompileFailure) -> ServiceError {
-    match failure {
-        CompileFailure::Problems(problems) => {
-            let texts: Vec<&str> = problems.iter().map(|one| one.message.as_str()).collect();
-            ServiceError::invalid(texts.join("; "))
-        }
-        CompileFailure::Temporary(source) => ServiceError::Internal {
-            what: "cannot compare the catalogs".to_owned(),
-            source,
-        },
-    }
+    failure.into_service_error("cannot compare the catalogs")
 }
 
 fn compared(node: &NodeName, mut plain: Catalog, mut ours: Catalog) -> PuppetComparison {

@@ -79,14 +79,5 @@ fn unavailable(error: CodeError) -> ServiceError {
 }
 
 fn failed(failure: CompileFailure) -> ServiceError {
-    match failure {
-        CompileFailure::Problems(problems) => {
-            let texts: Vec<&str> = problems.iter().map(|one| one.message.as_str()).collect();
-            ServiceError::invalid(texts.join("; "))
-        }
-        CompileFailure::Temporary(source) => ServiceError::Internal {
-            what: "the environment's code is not ready".to_owned(),
-            source,
-        },
-    }
+    failure.into_service_error("the environment's code is not ready")
 }

@@ -11,29 +11,22 @@ use tokio::sync::watch;
 
 use super::Queries;
 use crate::code_questions::{
-    AnswerCode, AnswerDigests, AskedQuestion, CodeAnswer, CodeQuestion, Looked,
+    AnswerCode, AnswerDigests, AskedQuestion, CodeAnswer, CodeLookup, CodeQuestion, LookupResult,
 };
 
 #[async_trait]
 impl AnswerCode for Queries {
-    async fn answer(
-        &self,
-        reader: &NodeName,
-        version: Option<u64>,
-        earlier: Vec<AskedQuestion>,
-        question: CodeQuestion,
-    ) -> Result<Looked, ServiceError> {
-        let reader = reader.clone();
+    async fn answer(&self, lookup: CodeLookup) -> Result<LookupResult, ServiceError> {
         self.read_index_for_code(move |index, limits| {
             let now = index.version();
             let is_same = |asked: &AskedQuestion| {
                 let digests = digests(index, limits, &asked.question);
-                digests.for_reader(&reader) == asked.digest
+                digests.for_reader(&lookup.reader) == asked.digest
             };
-            Looked {
+            LookupResult {
                 version: now,
-                is_outdated: version != Some(now) && !earlier.iter().all(is_same),
-                answer: answer(index, limits, &reader, &question),
+                is_outdated: lookup.version != Some(now) && !lookup.earlier.iter().all(is_same),
+                answer: answer(index, limits, &lookup.reader, &lookup.question),
             }
         })
         .await

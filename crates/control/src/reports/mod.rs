@@ -33,7 +33,7 @@ pub use subscribe::{NodeRunNews, ReportSubscription};
 
 use crate::clock::Clock;
 use crate::document::{self, Versioned};
-use crate::node_events::{NoRecorder, NodeEventRecorder};
+use crate::node_events::{NoRecorder, NodeEventRecorder, RunEvents};
 use crate::{ServiceError, keys, node_condition};
 use head::{BatchArrival, BatchEffect};
 pub use outputs::NodeOutput;
@@ -170,7 +170,13 @@ impl Reports {
         if known.is_none() {
             transaction = index(transaction, head);
         }
-        (self.recorder).report_events(transaction, &head.node, head.run, &head.started, events)
+        let new = RunEvents {
+            node: &head.node,
+            run: head.run,
+            started: &head.started,
+            events,
+        };
+        self.recorder.report_events(transaction, &new)
     }
 
     async fn head(

@@ -14,14 +14,14 @@ use std::sync::{Arc, PoisonError, RwLock};
 use bunraku_model::{EnvironmentName, FactSetId, NodeName, NodeRunId};
 use bunraku_store::{Change, Follow, FollowEvent, KeyValue, SharedStore, Transaction};
 use bunraku_wire::api::reactors::{Reactor, ReactorEvent, ReactorEventKind};
-use bunraku_wire::api::{NumberedEvent, ReportEvent, RunStarted};
+use bunraku_wire::api::{ReportEvent, RunStarted};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 use super::matching;
-use bunraku_control::node_events::NodeEventRecorder;
+use bunraku_control::node_events::{NodeEventRecorder, NodeLoss, RunEvents};
 use bunraku_control::{ServiceError, document, keys};
 
 /// The most events in one entry.
@@ -146,14 +146,13 @@ impl ReactorInbox {
 }
 
 impl NodeEventRecorder for ReactorInbox {
-    fn report_events(
-        &self,
-        transaction: Transaction,
-        node: &NodeName,
-        run: NodeRunId,
-        started: &RunStarted,
-        events: &[NumberedEvent],
-    ) -> Transaction {
+    fn report_events(&self, transaction: Transaction, new: &RunEvents<'_>) -> Transaction {
+        let RunEvents {
+            node,
+            run,
+            started,
+            events,
+        } = *new;
         let about_runs = |rule: &Reactor| {
             matches!(
                 rule.event,
@@ -181,13 +180,12 @@ impl NodeEventRecorder for ReactorInbox {
             })
     }
 
-    fn node_lost(
-        &self,
-        transaction: Transaction,
-        node: &NodeName,
-        since: Timestamp,
-        reason: &str,
-    ) -> Transaction {
+    fn node_lost(&self, transaction: Transaction, loss: &NodeLoss<'_>) -> Transaction {
+        let NodeLoss {
+            node,
+            since,
+            reason,
+        } = *loss;
         let happening = ReactorEvent {
             event: ReactorEventKind::NodeLost,
             node: Some(node.clone()),

@@ -14,6 +14,7 @@ use jiff::Timestamp;
 
 use super::*;
 use crate::Triggers;
+use bunraku_control::node_events::NodeLoss;
 use bunraku_control::presence::StoredConnection;
 use bunraku_control::{FactHooks, FactOptions, NoQueries, NodeEventRecorder, Nodes, ReportOptions};
 
@@ -25,7 +26,7 @@ struct Services {
 }
 
 impl Services {
-    async fn over(store: &SharedStore) -> Result<Self, ServiceError> {
+    async fn open(store: &SharedStore) -> Result<Self, ServiceError> {
         let clock = Clock::system();
         let blobs = Arc::new(StoreBlobs::in_store(store.clone(), BlobOptions::default()));
         let inbox = ReactorInbox::open(store).await?;
@@ -172,7 +173,7 @@ async fn killed_at_any_write_an_event_fires_its_trigger_once() {
             let inner = prepared().await;
             let cut_off = Arc::new(CutStore::new(inner.clone(), at, cut));
             let store: SharedStore = cut_off.clone();
-            let first = Services::over(&store).await.expect("it starts");
+            let first = Services::open(&store).await.expect("it starts");
             // Any failure is because the process is gone.
             if first
                 .reports
@@ -183,7 +184,7 @@ async fn killed_at_any_write_an_event_fires_its_trigger_once() {
                 let _ = first.work(&store).await;
             }
             let mut told = answer_all(&inner).await;
-            let second = Services::over(&inner).await.expect("it starts");
+            let second = Services::open(&inner).await.expect("it starts");
             // The agent sends again everything that it has no receipt for.
             let sent = second.reports.take(&name("web-1"), run, batch()).await;
             sent.expect("stored");
@@ -210,7 +211,7 @@ async fn killed_at_any_write_an_event_fires_its_trigger_once() {
 #[tokio::test]
 async fn what_two_servers_react_to_at_once_is_announced_once() {
     let store = prepared().await;
-    let other = Services::over(&store).await.expect("it starts");
+    let other = Services::open(&store).await.expect("it starts");
     let run = NodeRunId(uuid::Uuid::now_v7());
     let taken = other.reports.take(&name("web-1"), run, batch()).await;
     taken.expect("stored");
@@ -221,7 +222,7 @@ async fn what_two_servers_react_to_at_once_is_announced_once() {
         other.reactors.react(&same).await.expect("it reacts");
     }));
     let shared: SharedStore = meddled.clone();
-    let late = Services::over(&shared).await.expect("it starts");
+    let late = Services::open(&shared).await.expect("it starts");
     late.reactors.react(&key).await.expect("nothing is left");
     assert!(meddled.is_meddled());
     assert_eq!(announced(&store).await, 1);
@@ -239,7 +240,7 @@ async fn more_rules_than_one_transaction_sees_to_fire_once_each() {
     };
     let rules: String = (0..45).map(rule).collect();
     let store = prepared_with(&rules).await;
-    let services = Services::over(&store).await.expect("it starts");
+    let services = Services::open(&store).await.expect("it starts");
     let run = NodeRunId(uuid::Uuid::now_v7());
     let taken = services.reports.take(&name("web-1"), run, batch()).await;
     taken.expect("stored");
@@ -256,7 +257,7 @@ async fn more_rules_than_one_transaction_sees_to_fire_once_each() {
 #[tokio::test]
 async fn what_happens_to_a_node_outside_of_runs_carries_on_the_chain_of_its_newest_run() {
     let store = prepared_with("gone: {when: {event: node_lost}, then: {hosts: '${node}'}}\n").await;
-    let services = Services::over(&store).await.expect("it starts");
+    let services = Services::open(&store).await.expect("it starts");
     // A run at the end of its chain, whose effect is that the node is lost.
     let last = Cause::Trigger(bunraku_wire::api::TriggerCause::new("gone", 0));
     let run = NodeRunId(uuid::Uuid::now_v7());
@@ -264,12 +265,12 @@ async fn what_happens_to_a_node_outside_of_runs_carries_on_the_chain_of_its_newe
     let taken = services.reports.take(&web, run, batch).await;
     taken.expect("stored");
     let inbox = ReactorInbox::open(&store).await.expect("rules");
-    let lost = inbox.node_lost(
-        Transaction::new(),
-        &name("web-1"),
-        Timestamp::UNIX_EPOCH,
-        "it went away",
-    );
+    let loss = NodeLoss {
+        node: &web,
+        since: Timestamp::UNIX_EPOCH,
+        reason: "it went away",
+    };
+    let lost = inbox.node_lost(Transaction::new(), &loss);
     store.commit(lost).await.expect("stored");
     services.work(&store).await.expect("it works");
     assert_eq!(fired(&store).await.len(), 0, "the chain has ended");
@@ -292,7 +293,7 @@ async fn what_happens_to_a_node_outside_of_runs_carries_on_the_chain_of_its_newe
 /// Processes a run with three failures under one rule.
 async fn three_failures(rules: &str) -> SharedStore {
     let store = prepared_with(rules).await;
-    let services = Services::over(&store).await.expect("it starts");
+    let services = Services::open(&store).await.expect("it starts");
     let mut batch = batch();
     let failed = batch.events[1].clone();
     batch.events.extend([failed.clone(), failed]);
@@ -322,7 +323,7 @@ async fn what_no_rule_is_about_is_not_even_written_down() {
     let store =
         prepared_with("go: {when: {event: resource, status: changed}, then: {hosts: lb-00}}\n")
             .await;
-    let services = Services::over(&store).await.expect("it starts");
+    let services = Services::open(&store).await.expect("it starts");
     let run = NodeRunId(uuid::Uuid::now_v7());
     let taken = services.reports.take(&name("web-1"), run, batch()).await;
     taken.expect("stored");
@@ -345,10 +346,12 @@ async fn lose(store: &SharedStore, services: &Services, seconds_ago: i64) {
         agent_version: "0".to_owned(),
     };
     let put = Transaction::new().put(keys::node_connection(&node), document::encode(&connection));
-    let lost = services
-        .reactors
-        .inbox
-        .node_lost(put, &node, since, "closed");
+    let loss = NodeLoss {
+        node: &node,
+        since,
+        reason: "closed",
+    };
+    let lost = services.reactors.inbox.node_lost(put, &loss);
     store.commit(lost).await.expect("stored");
     for key in document::keys_under(&**store, keys::REACTOR_EVENTS)
         .await
@@ -374,7 +377,7 @@ async fn wait_over(store: &SharedStore, services: &Services) -> usize {
 #[tokio::test]
 async fn a_node_that_came_back_and_is_lost_again_is_lost_since_then() {
     let store = prepared_with(LOST_FOR_A_MINUTE).await;
-    let services = Services::over(&store).await.expect("it starts");
+    let services = Services::open(&store).await.expect("it starts");
     lose(&store, &services, 300).await;
     // It was back in between: the first wait has ended, the second has not.
     lose(&store, &services, 10).await;
@@ -389,7 +392,7 @@ async fn what_a_rule_held_back_goes_with_the_rule() {
         "kept: {when: {event: resource}, then: {hosts: lb-00}, limits: {occurrences: 5}}\n",
     )
     .await;
-    let services = Services::over(&store).await.expect("it starts");
+    let services = Services::open(&store).await.expect("it starts");
     let environment = EnvironmentName::new("production").expect("a name");
     let held = document::encode(&crate::triggers::HeldFirings::default());
     let of = |rule: &str| keys::reactor_held(&environment, rule, None);

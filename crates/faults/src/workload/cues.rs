@@ -78,7 +78,6 @@ impl Worker {
     pub(super) async fn start_run(&mut self) {
         let server = self.any_server();
         let new = NewRun {
-            plan: plan(),
             options: RunOptions {
                 // No node is permanently lost here.
                 lost_after_seconds: 3_600,
@@ -86,11 +85,7 @@ impl Worker {
                 ..RunOptions::default()
             },
             subject: OrderedRunSubject::Configured { environment: None },
-            reason: None,
-            site: None,
-            resumes: None,
-            due: bunraku_plan::run::RunStart::default(),
-            hooks: bunraku_plan::run::RunHooks::default(),
+            ..NewRun::of(plan())
         };
         let begun = self.recorder.now();
         let reply = self.servers[server].call_with(CreateRun, &new);

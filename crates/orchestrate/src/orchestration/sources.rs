@@ -4,9 +4,8 @@ use std::collections::HashMap;
 
 use bunraku_model::{NodeName, NodeRunId, RunId};
 use bunraku_plan::StepIndex;
-use bunraku_plan::run::{Ending, Event, Run, StepState};
+use bunraku_plan::run::{Event, Run, StepState};
 use bunraku_store::{Follow, FollowEvent};
-use bunraku_wire::api::RunEnding;
 
 use super::answers::Answers;
 use super::board::NodeBoard;
@@ -118,16 +117,7 @@ fn report_event(
         NodeRunNews::Progress { .. } => None,
         NodeRunNews::Finished { finished, .. } => Some(Event::Ended {
             step,
-            ending: match finished.ending {
-                RunEnding::Succeeded => Ending::Succeeded,
-                RunEnding::Failed => Ending::Failed,
-                RunEnding::NotStarted => Ending::NotStarted,
-                RunEnding::Expired => Ending::Expired,
-                RunEnding::TimedOut => Ending::TimedOut,
-                RunEnding::Cancelled => Ending::Cancelled,
-                RunEnding::Disabled => Ending::Disabled,
-                RunEnding::Interrupted => Ending::Interrupted,
-            },
+            ending: finished.ending,
             changed: finished.changed + finished.pending,
             failed: finished.failed,
             message: finished.message,

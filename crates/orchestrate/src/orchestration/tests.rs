@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use bunraku_model::{Administration, Connection, NodeName, NodeRunId};
-use bunraku_plan::run::{OrderedRunSubject, RunHooks, RunOptions, RunOutcome, RunStart};
+use bunraku_plan::run::RunOutcome;
 use bunraku_plan::{Inventory, PlanOptions, site_file};
 use bunraku_store::blobs::{BlobOptions, DirectoryBlobs, SharedBlobs};
 use bunraku_store::testing::{CutPoint, CutStore};
@@ -137,7 +137,7 @@ impl World {
                         ran.lock().expect("not poisoned").push(place);
                         let batch = ReportBatch {
                             first: 0,
-                            events: told(request.causes.clone()),
+                            events: report_of(request.causes.clone()),
                         };
                         reports.take(&node, request.id, batch).await.expect("taken");
                     }
@@ -154,7 +154,7 @@ impl World {
 }
 
 /// A complete report.
-fn told(causes: Vec<bunraku_wire::api::Cause>) -> Vec<ReportEvent> {
+fn report_of(causes: Vec<bunraku_wire::api::Cause>) -> Vec<ReportEvent> {
     let started = RunStarted {
         causes,
         ..RunStarted::new(Timestamp::now(), RunMode::Enforce, "test")
@@ -168,19 +168,10 @@ fn told(causes: Vec<bunraku_wire::api::Cause>) -> Vec<ReportEvent> {
 
 fn new_run() -> NewRun {
     let site = site_file("site.yaml", SITE, &Inventory::default()).expect("a site");
-    NewRun {
-        plan: bunraku_plan::plan_site(&site, &PlanOptions::default()).expect("a plan"),
-        options: RunOptions::default(),
-        subject: OrderedRunSubject::Released,
-        due: RunStart::default(),
-        hooks: RunHooks::default(),
-        reason: None,
-        site: None,
-        resumes: None,
-    }
+    NewRun::of(bunraku_plan::plan_site(&site, &PlanOptions::default()).expect("a plan"))
 }
 
-async fn over(server: &Orchestration, run: RunId) -> RunEnd {
+async fn wait_for_end(server: &Orchestration, run: RunId) -> RunEnd {
     let waited = async {
         loop {
             let most = Duration::from_secs(1);
@@ -220,7 +211,7 @@ async fn through(at: u64, cut: CutPoint) -> bool {
         let (next, until) = (living.clone(), stop.clone());
         second = Some(tokio::spawn(async move { next.run(until).await }));
     }
-    let end = over(&living, run).await;
+    let end = wait_for_end(&living, run).await;
     assert_eq!(end.outcome, RunOutcome::Succeeded, "{at} {cut:?}");
     for node in NODES.map(name) {
         let hold = living.hold_of(&node).await.expect("readable");
@@ -307,7 +298,10 @@ async fn nodes_are_held_through_the_death_of_a_leader_and_let_go_at_the_end() {
         let again = Transaction::new().put(key, value);
         world.store.commit(again).await.expect("written");
     }
-    assert_eq!(over(&living, run).await.outcome, RunOutcome::Succeeded);
+    assert_eq!(
+        wait_for_end(&living, run).await.outcome,
+        RunOutcome::Succeeded
+    );
     assert_eq!(held().await, None, "a run that has ended has nothing");
     stop.cancel();
     next.await.expect("it ends");

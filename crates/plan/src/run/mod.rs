@@ -26,8 +26,9 @@ use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
 pub use action::Action;
+pub use bunraku_wire::api::RunEnding;
 pub use bunraku_wire::api::ordered_runs::{
-    Ending, Event, HookTrigger, NewRun, NodeLimit, OnFailure, OrderedRunSubject, RunDetail, RunEnd,
+    Event, HookTrigger, NewRun, NodeLimit, OnFailure, OrderedRunSubject, RunDetail, RunEnd,
     RunHooks, RunLog, RunLogEntry, RunLogReply, RunOptions, RunOutcome, RunRecord, RunStart,
     RunSummary, StepCounts, UnavailableNode, UnavailableReason,
 };

@@ -1,6 +1,7 @@
 //! The status of a run and of each of its steps.
 
-use bunraku_wire::api::ordered_runs::{Ending, RunOutcome, StepCounts};
+use bunraku_wire::api::RunEnding;
+use bunraku_wire::api::ordered_runs::{RunOutcome, StepCounts};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -77,7 +78,7 @@ pub struct StepStatus {
     pub failed: u64,
     /// A report that arrived after the step was given up. It changes nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub late: Option<Ending>,
+    pub late: Option<RunEnding>,
     /// `true` if it succeeded in an earlier run that this one resumes.
     #[serde(default)]
     pub before: bool,

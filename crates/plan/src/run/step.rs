@@ -4,8 +4,9 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::Run;
 use super::deadlines::Deadline;
+use bunraku_wire::api::RunEnding;
 use bunraku_wire::api::ordered_runs::{
-    Ending, Event, OnFailure, RunOutcome, StepIndex, UnavailableNode, UnavailableReason,
+    Event, OnFailure, RunOutcome, StepIndex, UnavailableNode, UnavailableReason,
 };
 
 use super::action::Action;
@@ -146,13 +147,13 @@ impl Run {
         status.failed = *failed;
         status.ended_by_report = true;
         let state = match ending {
-            Ending::Succeeded => return self.succeed(step),
-            Ending::Failed => StepState::Failed,
-            Ending::NotStarted | Ending::Expired => StepState::NeverStarted,
-            Ending::TimedOut => StepState::TimedOut,
-            Ending::Cancelled => StepState::Cancelled,
-            Ending::Disabled => StepState::Disabled,
-            Ending::Interrupted => StepState::Lost,
+            RunEnding::Succeeded => return self.succeed(step),
+            RunEnding::Failed => StepState::Failed,
+            RunEnding::NotStarted | RunEnding::Expired => StepState::NeverStarted,
+            RunEnding::TimedOut => StepState::TimedOut,
+            RunEnding::Cancelled => StepState::Cancelled,
+            RunEnding::Disabled => StepState::Disabled,
+            RunEnding::Interrupted => StepState::Lost,
         };
         self.fail(step, state, message.clone());
     }

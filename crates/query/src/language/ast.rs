@@ -56,23 +56,11 @@ fn name(text: &str) -> Name {
     }
 }
 
-fn empty(entity: &str) -> Query {
-    Query {
-        entity: name(entity),
-        columns: Vec::new(),
-        condition: None,
-        group_by: Vec::new(),
-        order_by: Vec::new(),
-        limit: None,
-        offset: None,
-    }
-}
-
 /// Reads `["from", entity, expression, paging …]`.
 fn from(items: &[Value], depth: usize) -> Result<Query> {
     match items {
         [Value::String(word), Value::String(entity), rest @ ..] if word == "from" => {
-            let mut query = empty(entity);
+            let mut query = Query::of(name(entity));
             for part in rest {
                 clause(&mut query, part, depth)?;
             }
@@ -236,11 +224,11 @@ fn condition(value: &Value, depth: usize) -> Result<Condition> {
         }),
         ("in", [fields, within]) => inside(fields, within, depth),
         ("subquery", [Value::String(entity), part]) => {
-            let mut query = empty(entity);
+            let mut query = Query::of(name(entity));
             query.condition = Some(condition(part, depth + 1)?);
             Ok(Condition::Having(Box::new(query)))
         }
-        (word, [field, wanted]) => match operator(word) {
+        (word, [field, wanted]) => match Operator::of(word) {
             Some(operator) => Ok(Condition::Compare {
                 path: path(field)?,
                 operator,
@@ -257,20 +245,6 @@ fn unknown(word: &str) -> QueryError {
         "`{word}` is not an operator, or has the wrong number of arguments"
     ));
     error.hint("use and, or, not, =, <, <=, >, >=, ~, ~>, null?, in or subquery")
-}
-
-fn operator(word: &str) -> Option<Operator> {
-    Some(match word {
-        "=" => Operator::Equal,
-        "!=" => Operator::NotEqual,
-        "<" => Operator::Less,
-        "<=" => Operator::LessOrEqual,
-        ">" => Operator::Greater,
-        ">=" => Operator::GreaterOrEqual,
-        "~" => Operator::Matches,
-        "!~" => Operator::NotMatches,
-        _ => return None,
-    })
 }
 
 /// Reads what follows `in`: values, or another query.
@@ -297,7 +271,7 @@ fn inside(fields: &Value, within: &Value, depth: usize) -> Result<Condition> {
             let entity = entity
                 .strip_prefix("select_")
                 .ok_or_else(|| unknown(entity))?;
-            let mut query = empty(entity);
+            let mut query = Query::of(name(entity));
             extract(&mut query, std::slice::from_ref(columns), depth + 1)?;
             if let Some(part) = selected.get(1) {
                 query.condition = Some(condition(part, depth + 1)?);

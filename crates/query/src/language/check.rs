@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::entity::{Entity, Source};
 use super::error::QueryError;
 use super::names::near;
-use super::syntax::{self, Condition, Literal, Name, Operator, OrderBy, Path, Span};
+use super::syntax::{self, Comparison, Condition, Literal, Name, Operator, OrderBy, Path, Span};
 use crate::scalar::Scalar;
 
 pub(crate) use super::syntax::Step;
@@ -90,16 +90,6 @@ pub(crate) enum Matcher {
     Matches(Regex),
     NotMatches(Regex),
     OneOf(HashSet<Scalar>),
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Comparison {
-    Equal,
-    NotEqual,
-    Less,
-    LessOrEqual,
-    Greater,
-    GreaterOrEqual,
 }
 
 impl Matcher {
@@ -448,12 +438,7 @@ fn matcher(operator: Operator, literal: &Literal) -> Result<Matcher, QueryError>
     let comparison = match operator {
         Operator::Matches => return regex(literal).map(Matcher::Matches),
         Operator::NotMatches => return regex(literal).map(Matcher::NotMatches),
-        Operator::Equal => Comparison::Equal,
-        Operator::NotEqual => Comparison::NotEqual,
-        Operator::Less => Comparison::Less,
-        Operator::LessOrEqual => Comparison::LessOrEqual,
-        Operator::Greater => Comparison::Greater,
-        Operator::GreaterOrEqual => Comparison::GreaterOrEqual,
+        Operator::Compare(comparison) => comparison,
     };
     let equality = matches!(comparison, Comparison::Equal | Comparison::NotEqual);
     if literal.value.is_boolean() && !equality {

@@ -6,7 +6,7 @@ use super::entity::Entity;
 use super::error::QueryError;
 use super::lexer::{SpannedToken, Token, lex};
 use super::syntax::{
-    Column, Condition, Literal, Name, Operator, Order, OrderBy, Path, Query, Span, Step,
+    Column, Comparison, Condition, Literal, Name, Operator, Order, OrderBy, Path, Query, Span, Step,
 };
 
 /// Maximum length of a text in bytes. Longer texts are refused.
@@ -145,15 +145,7 @@ impl Parser {
 
     fn query(&mut self) -> Result<Query, QueryError> {
         self.nested(|parser| {
-            let mut query = Query {
-                entity: parser.name("an entity")?,
-                columns: Vec::new(),
-                condition: None,
-                group_by: Vec::new(),
-                order_by: Vec::new(),
-                limit: None,
-                offset: None,
-            };
+            let mut query = Query::of(parser.name("an entity")?);
             if parser.take_symbol("[") {
                 query.columns = parser.columns()?;
             }
@@ -387,22 +379,16 @@ impl Parser {
 
     fn operator(&mut self) -> Result<Operator, QueryError> {
         let operator = match self.peek() {
-            Token::Symbol("=") => Operator::Equal,
-            Token::Symbol("!=") => Operator::NotEqual,
-            Token::Symbol("<") => Operator::Less,
-            Token::Symbol("<=") => Operator::LessOrEqual,
-            Token::Symbol(">") => Operator::Greater,
-            Token::Symbol(">=") => Operator::GreaterOrEqual,
-            Token::Symbol("~") => Operator::Matches,
-            Token::Symbol("!~") => Operator::NotMatches,
-            _ => {
-                let wanted =
-                    "a comparison (`=`, `!=`, `<`, `<=`, `>`, `>=`, `~`, `!~`, `in`, `is`)";
-                return Err(self.unexpected(wanted));
-            }
+            Token::Symbol(symbol) => Operator::of(symbol),
+            _ => None,
+        };
+        let Some(operator) = operator else {
+            let wanted = "a comparison (`=`, `!=`, `<`, `<=`, `>`, `>=`, `~`, `!~`, `in`, `is`)";
+            return Err(self.unexpected(wanted));
         };
         self.next();
-        if operator == Operator::Equal && (self.is_symbol("=") || self.is_symbol("~")) {
+        let is_equal = operator == Operator::Compare(Comparison::Equal);
+        if is_equal && (self.is_symbol("=") || self.is_symbol("~")) {
             let error = self.unexpected("a value");
             return Err(error.hint("use `=` for equality and `~` for regular expressions"));
         }

@@ -16,6 +16,21 @@ pub(super) struct Query {
     pub(super) offset: Option<usize>,
 }
 
+impl Query {
+    /// A query for everything of an entity.
+    pub(super) fn of(entity: Name) -> Self {
+        Self {
+            entity,
+            columns: Vec::new(),
+            condition: None,
+            group_by: Vec::new(),
+            order_by: Vec::new(),
+            limit: None,
+            offset: None,
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct Name {
     pub(super) text: String,
@@ -95,14 +110,36 @@ pub(super) enum Condition {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Operator {
+    Compare(Comparison),
+    Matches,
+    NotMatches,
+}
+
+impl Operator {
+    /// Returns the operator that a symbol stands for.
+    pub(super) fn of(symbol: &str) -> Option<Self> {
+        Some(match symbol {
+            "=" => Self::Compare(Comparison::Equal),
+            "!=" => Self::Compare(Comparison::NotEqual),
+            "<" => Self::Compare(Comparison::Less),
+            "<=" => Self::Compare(Comparison::LessOrEqual),
+            ">" => Self::Compare(Comparison::Greater),
+            ">=" => Self::Compare(Comparison::GreaterOrEqual),
+            "~" => Self::Matches,
+            "!~" => Self::NotMatches,
+            _ => return None,
+        })
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Comparison {
     Equal,
     NotEqual,
     Less,
     LessOrEqual,
     Greater,
     GreaterOrEqual,
-    Matches,
-    NotMatches,
 }
 
 #[derive(Clone, PartialEq, Debug)]

@@ -3,10 +3,10 @@
 use bunraku_query::{Index, Limits, Query};
 use expect_test::{Expect, expect};
 
-use crate::fleet::{ask, fleet, told};
+use crate::fleet::{answer_text, ask, fleet};
 
 fn check(text: &str, expected: Expect) {
-    expected.assert_eq(&told(&ask(&fleet(), text)));
+    expected.assert_eq(&answer_text(&ask(&fleet(), text)));
 }
 
 #[test]
@@ -371,12 +371,12 @@ fn what_is_removed_is_not_found_any_more() {
     let mut index = fleet();
     index.remove_report(&crate::fleet::name("web-1"), "r2");
     assert_eq!(
-        told(&ask(&index, r#"reports[run] { status = "failed" }"#)),
+        answer_text(&ask(&index, r#"reports[run] { status = "failed" }"#)),
         ""
     );
     index.clear_catalog(&crate::fleet::name("db-1"));
     assert_eq!(
-        told(&ask(
+        answer_text(&ask(
             &index,
             r#"nodes[certname] { resources { title = "postgresql" } }"#
         )),
@@ -385,7 +385,7 @@ fn what_is_removed_is_not_found_any_more() {
     index.remove_node(&crate::fleet::name("web-1"));
     index.remove_node(&crate::fleet::name("nobody"));
     assert_eq!(
-        told(&ask(&index, "nodes[certname] { facts is not null }")),
+        answer_text(&ask(&index, "nodes[certname] { facts is not null }")),
         "db-1\nweb-2\n"
     );
     for node in ["web-2", "db-1", "new-1"] {

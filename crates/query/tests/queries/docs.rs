@@ -1,6 +1,6 @@
 //! Tests the examples of `docs/queries.md`, each with the answer below it.
 
-use crate::fleet::{ask, fleet, told};
+use crate::fleet::{answer_text, ask, fleet};
 
 #[test]
 fn every_example_of_the_manual_gives_the_answer_that_it_shows() {
@@ -15,7 +15,7 @@ fn every_example_of_the_manual_gives_the_answer_that_it_shows() {
             .strip_prefix("```text\n")
             .and_then(|tail| tail.split_once("```\n"))
             .unwrap_or_else(|| panic!("no answer stands under {query}"));
-        assert_eq!(told(&ask(&index, query)), shown, "{query}");
+        assert_eq!(answer_text(&ask(&index, query)), shown, "{query}");
         examples += 1;
         rest = tail;
     }

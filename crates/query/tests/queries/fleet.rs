@@ -90,7 +90,7 @@ pub(crate) fn ask(index: &Index, text: &str) -> QueryAnswer {
 }
 
 /// Prints each row on a line, followed by the warnings.
-pub(crate) fn told(answer: &QueryAnswer) -> String {
+pub(crate) fn answer_text(answer: &QueryAnswer) -> String {
     let mut text = String::new();
     for row in &answer.rows {
         let cells: Vec<String> = row

@@ -7,7 +7,7 @@ use bunraku_query::Index;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-use crate::fleet::{ask, catalog, name, object, told};
+use crate::fleet::{answer_text, ask, catalog, name, object};
 
 /// The state of a node in the index.
 #[derive(Clone, Default)]
@@ -184,15 +184,15 @@ proptest! {
         }
         for question in QUESTIONS {
             prop_assert_eq!(
-                told(&ask(&index, question)),
-                told(&ask(&rebuilt, question)),
+                answer_text(&ask(&index, question)),
+                answer_text(&ask(&rebuilt, question)),
                 "{}", question
             );
         }
         prop_assert_eq!(index.size(), rebuilt.size(), "nothing is left of what was");
         // The index also matches the facts.
         for (node, state) in &nodes {
-            let told = told(&ask(&index, &format!("nodes[facts.f4] {{ certname = \"n-{node}\" }}")));
+            let told = answer_text(&ask(&index, &format!("nodes[facts.f4] {{ certname = \"n-{node}\" }}")));
             let fact = state.facts.as_ref().and_then(|facts| facts.get("f4"));
             let wanted = fact.cloned().unwrap_or_default();
             let warning = told.find("warning").unwrap_or(told.len());

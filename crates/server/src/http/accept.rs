@@ -61,51 +61,45 @@ impl Default for AcceptOptions {
     }
 }
 
+/// What is served, and how.
+pub(crate) struct Serving {
+    pub(crate) router: Router,
+    pub(crate) tls: ReloadableServerTls,
+    pub(crate) revocations: Revocations,
+    /// Changes whenever a certificate may have become invalid: after a revocation, or as time
+    /// passes.
+    pub(crate) doubts: watch::Receiver<u64>,
+    pub(crate) clock: Clock,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) options: AcceptOptions,
+    pub(crate) shutdown: CancellationToken,
+}
+
 /// State that all connections share.
 struct Shared {
-    router: Router,
-    tls: ReloadableServerTls,
-    revocations: Revocations,
-    doubts: watch::Receiver<u64>,
-    clock: Clock,
-    metrics: Arc<Metrics>,
+    serving: Serving,
     handshakes: Semaphore,
-    options: AcceptOptions,
     http1: http1::Builder,
     http2: http2::Builder<TokioExecutor>,
-    shutdown: CancellationToken,
+}
+
+impl std::ops::Deref for Shared {
+    type Target = Serving;
+
+    fn deref(&self) -> &Serving {
+        &self.serving
+    }
 }
 
 /// Serves until `shutdown`, then lets open requests finish.
-///
-/// `doubts` changes whenever a certificate may have become invalid: after a revocation, or as
-/// time passes.
-#[allow(clippy::too_many_arguments, reason = "called once, by the server")]
-pub(crate) async fn serve(
-    listener: TcpListener,
-    router: Router,
-    tls: ReloadableServerTls,
-    revocations: Revocations,
-    doubts: watch::Receiver<u64>,
-    clock: Clock,
-    metrics: Arc<Metrics>,
-    options: AcceptOptions,
-    shutdown: CancellationToken,
-) {
-    let drain = options.drain;
-    let places = Arc::new(Semaphore::new(options.most_connections));
+pub(crate) async fn serve(listener: TcpListener, serving: Serving) {
+    let (drain, shutdown) = (serving.options.drain, serving.shutdown.clone());
+    let places = Arc::new(Semaphore::new(serving.options.most_connections));
     let shared = Arc::new(Shared {
-        router,
-        tls,
-        revocations,
-        doubts,
-        clock,
-        metrics,
-        handshakes: Semaphore::new(options.most_handshakes),
-        http1: http1_settings(&options),
-        http2: http2_settings(&options),
-        options,
-        shutdown: shutdown.clone(),
+        handshakes: Semaphore::new(serving.options.most_handshakes),
+        http1: http1_settings(&serving.options),
+        http2: http2_settings(&serving.options),
+        serving,
     });
     let connections = TaskTracker::new();
     loop {

@@ -120,27 +120,23 @@ impl Receive for PingAnswers {
     }
 }
 
-impl<T: DeserializeOwned + Send + 'static> Receive for Json<T>
-where
-    Self: RequestKind,
-{
-    type Body = T;
+/// Reads a body as JSON.
+macro_rules! receive_json {
+    ($($kind:ident),*) => {$(
+        impl<T: DeserializeOwned + Send + 'static> Receive for $kind<T>
+        where
+            Self: RequestKind,
+        {
+            type Body = T;
 
-    async fn receive(body: Body, limit: usize) -> Result<T, ErrorReply> {
-        decoded(&read_body(body, limit).await?)
-    }
+            async fn receive(body: Body, limit: usize) -> Result<T, ErrorReply> {
+                decoded(&read_body(body, limit).await?)
+            }
+        }
+    )*};
 }
 
-impl<T: DeserializeOwned + Send + 'static> Receive for JsonObject<T>
-where
-    Self: RequestKind,
-{
-    type Body = T;
-
-    async fn receive(body: Body, limit: usize) -> Result<T, ErrorReply> {
-        decoded(&read_body(body, limit).await?)
-    }
-}
+receive_json!(Json, JsonObject);
 
 impl Receive for Package {
     type Body = Bytes;
@@ -183,37 +179,26 @@ pub(crate) trait Respond: ReplyKind {
     fn respond(value: Self::Value) -> Response;
 }
 
-impl<T: Serialize> Respond for Json<T>
-where
-    Self: ReplyKind,
-{
-    type Value = T;
+/// Writes a reply as JSON.
+macro_rules! respond_with_json {
+    ($($kind:ident => $value:ty),* $(,)?) => {$(
+        impl<T: Serialize> Respond for $kind<T>
+        where
+            Self: ReplyKind,
+        {
+            type Value = $value;
 
-    fn respond(value: T) -> Response {
-        axum::Json(value).into_response()
-    }
+            fn respond(value: $value) -> Response {
+                axum::Json(value).into_response()
+            }
+        }
+    )*};
 }
 
-impl<T: Serialize> Respond for JsonObject<T>
-where
-    Self: ReplyKind,
-{
-    type Value = T;
-
-    fn respond(value: T) -> Response {
-        axum::Json(value).into_response()
-    }
-}
-
-impl<T: Serialize> Respond for List<T>
-where
-    Self: ReplyKind,
-{
-    type Value = Vec<T>;
-
-    fn respond(value: Vec<T>) -> Response {
-        axum::Json(value).into_response()
-    }
+respond_with_json! {
+    Json => T,
+    JsonObject => T,
+    List => Vec<T>,
 }
 
 impl Respond for NoContent {

@@ -16,7 +16,7 @@ mod routes;
 mod unread;
 
 pub use accept::AcceptOptions;
-pub(crate) use accept::serve;
+pub(crate) use accept::{Serving, serve};
 pub use command_stream::{CommandStream, ConnectedAgent};
 pub use router::RouterOptions;
 pub(crate) use router::{health_router, router};

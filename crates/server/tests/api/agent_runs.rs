@@ -104,6 +104,17 @@ fn start(options: AgentOptions) -> Agent {
     Agent { task }
 }
 
+/// Starts an agent, and waits until the server knows its node.
+async fn start_joined(machine: &Machine, server: &TestServer) -> Agent {
+    let agent = start(machine.joined(server).await);
+    eventually(async || {
+        let node = server.operator.get::<serde_json::Value>("/v1/nodes/web-1");
+        node.await.is_ok()
+    })
+    .await;
+    agent
+}
+
 fn motd() -> serde_json::Value {
     json!({"type": "File", "title": "/motd", "parameters": {"ensure": "file", "source": "salt://x", "mode": "0640"}})
 }
@@ -250,12 +261,7 @@ async fn lock_status(server: &TestServer) -> LockStatus {
 async fn triggers_and_locks_of_a_run_use_the_agents_connection_with_causes_and_tokens() {
     let mut server = TestServer::start().await;
     let machine = Machine::new();
-    let _agent = start(machine.joined(&server).await);
-    eventually(async || {
-        let node = server.operator.get::<serde_json::Value>("/v1/nodes/web-1");
-        node.await.is_ok()
-    })
-    .await;
+    let _agent = start_joined(&machine, &server).await;
     compile_resources(&server, "web-1", "production", "c1", b"x", cue()).await;
     release(&server, ReleaseTo::Everything, RunMode::Enforce)
         .await
@@ -308,12 +314,7 @@ async fn triggers_and_locks_of_a_run_use_the_agents_connection_with_causes_and_t
 async fn a_trigger_that_the_node_may_not_fire_fails_with_the_servers_reason() {
     let mut server = TestServer::start().await;
     let machine = Machine::new();
-    let _agent = start(machine.joined(&server).await);
-    eventually(async || {
-        let node = server.operator.get::<serde_json::Value>("/v1/nodes/web-1");
-        node.await.is_ok()
-    })
-    .await;
+    let _agent = start_joined(&machine, &server).await;
     let limits = TriggerLimits {
         fired_by: vec![name("db-1")],
         ..TriggerLimits::default()
@@ -492,14 +493,8 @@ async fn ordered(
     let site = bunraku_plan::site_file("site.yaml", text, &inventory).expect("a site");
     let plan = bunraku_plan::plan_site(&site, &bunraku_plan::PlanOptions::default());
     let new = NewRun {
-        plan: plan.expect("a plan"),
-        options: bunraku_plan::run::RunOptions::default(),
         subject,
-        due: bunraku_plan::run::RunStart::default(),
-        hooks: bunraku_plan::run::RunHooks::default(),
-        reason: None,
-        site: None,
-        resumes: None,
+        ..NewRun::of(plan.expect("a plan"))
     };
     let record: RunRecord = server.operator.post("/v1/runs", &new).await?;
     let path = format!("/v1/runs/{}", record.id);

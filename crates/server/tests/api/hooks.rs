@@ -1,5 +1,6 @@
 //! Webhooks as GitHub and others send them, with `curl` as the sender.
 
+use std::ffi::OsStr;
 use std::process::Command;
 
 use aws_lc_rs::hmac;
@@ -37,20 +38,29 @@ pub(crate) fn deliver_to(
     server: &TestServer,
     path: &str,
     body: &str,
-    headers: &[String],
+    headers: &[impl AsRef<OsStr>],
 ) -> (u16, Value) {
+    // A file, because arguments cannot be as long as bodies.
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), body).expect("written");
+    let data = format!("@{}", file.path().display());
     let mut curl = Command::new("curl");
     curl.args(["--silent", "--insecure", "--max-time", "60"])
-        .args(["--write-out", "\n%{http_code}", "--data-binary", body])
+        .args(["--write-out", "\n%{http_code}", "--data-binary", &data])
         .arg(format!("https://{}{path}", server.address()));
     for header in headers {
-        curl.args(["--header", header]);
+        curl.arg("--header").arg(header);
     }
     let output = curl.output().expect("curl runs; scripts/setup installs it");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let (body, status) = text.rsplit_once('\n').expect("a status");
     let body = serde_json::from_str(body).unwrap_or(Value::Null);
     (status.parse().expect("a number"), body)
+}
+
+async fn production(server: &TestServer) -> Value {
+    let detail = server.operator.get("/v1/environments/production").await;
+    detail.expect("an environment")
 }
 
 fn sign(secret: &str, body: &str) -> String {
@@ -116,11 +126,7 @@ async fn what_is_not_signed_right_is_refused_alike_whatever_it_names() {
     for (status, reply) in &refused {
         assert_eq!((*status, reply), (401, &refused[0].1));
     }
-    let detail: Value = server
-        .operator
-        .get("/v1/environments/production")
-        .await
-        .expect("an environment");
+    let detail = production(&server).await;
     assert_eq!(detail["deploys"], json!([]), "nothing was asked for");
     // The correct secret works.
     let (status, _) = deliver(&server, "production", body, Some(&good));
@@ -193,11 +199,7 @@ async fn a_push_does_not_move_a_pinned_environment_until_the_pin_is_lifted() {
         .post("/v1/environments/production/deploys", &json!({}))
         .await;
     assert_eq!(status_of(refused), 409);
-    let detail: Value = server
-        .operator
-        .get("/v1/environments/production")
-        .await
-        .expect("an environment");
+    let detail = production(&server).await;
     assert_eq!(detail["pin"]["reference"], "v1.0");
     assert_eq!(detail["deployed"]["code_id"], json!(first));
     assert_eq!(detail["deploys"].as_array().map(Vec::len), Some(1));
@@ -206,11 +208,7 @@ async fn a_push_does_not_move_a_pinned_environment_until_the_pin_is_lifted() {
     let number = ask(&server, "production", Some("v9.9")).await;
     let failed = finished(&server, "production", number).await;
     assert!(matches!(failed.deploy.state, DeployState::Failed { .. }));
-    let detail: Value = server
-        .operator
-        .get("/v1/environments/production")
-        .await
-        .expect("an environment");
+    let detail = production(&server).await;
     assert_eq!(detail["pin"]["reference"], "v1.0");
 
     let unpin = server

@@ -8,7 +8,7 @@ use bunraku_store::Store;
 use bunraku_wire::api::{NodeSummary, RevokeRequest, StreamMessage};
 use bunraku_wire::certificate::Certificate;
 use bunraku_wire::revocation::RevocationList;
-use bunraku_wire::{Authority, Grant, Request};
+use bunraku_wire::{Authority, Client, Grant, Request, SignedCertificate};
 use jiff::{SignedDuration, Timestamp};
 use tempfile::TempDir;
 
@@ -44,9 +44,12 @@ async fn start() -> (TestServer, Authority) {
     )
 }
 
-#[tokio::test]
-async fn a_node_whose_certificate_puppet_signed_is_accepted() {
-    let (mut server, authority) = start().await;
+/// Returns a node whose certificate the Puppet CA signed without this server.
+fn signed_by_puppet(
+    server: &TestServer,
+    authority: &Authority,
+    now: Timestamp,
+) -> (Client, SignedCertificate) {
     let (key, pem) = request("old-node");
     let grant = Grant {
         name: name("old-node"),
@@ -57,10 +60,14 @@ async fn a_node_whose_certificate_puppet_signed_is_accepted() {
         serial: None,
     };
     let parsed = Request::from_pem(&pem).expect("a request");
-    let signed = authority
-        .sign(&parsed, &grant, Timestamp::now())
-        .expect("signed");
-    let node = server.client_with(&signed.pem, &key);
+    let signed = authority.sign(&parsed, &grant, now).expect("signed");
+    (server.client_with(&signed.pem, &key), signed)
+}
+
+#[tokio::test]
+async fn a_node_whose_certificate_puppet_signed_is_accepted() {
+    let (mut server, authority) = start().await;
+    let (node, signed) = signed_by_puppet(&server, &authority, Timestamp::now());
     let mut stream = node
         .stream::<StreamMessage>("/v1/nodes/old-node/stream")
         .await
@@ -86,19 +93,8 @@ async fn a_node_whose_certificate_puppet_signed_is_accepted() {
 #[tokio::test]
 async fn a_certificate_that_puppet_revokes_is_refused_by_a_running_server() {
     let (mut server, authority) = start().await;
-    let (key, pem) = request("old-node");
-    let grant = Grant {
-        name: name("old-node"),
-        role: Role::Node,
-        lifetime: SignedDuration::from_hours(1),
-        dns_names: Vec::new(),
-        ip_addresses: Vec::new(),
-        serial: None,
-    };
-    let parsed = Request::from_pem(&pem).expect("a request");
     let now = Timestamp::now();
-    let signed = authority.sign(&parsed, &grant, now).expect("signed");
-    let node = server.client_with(&signed.pem, &key);
+    let (node, signed) = signed_by_puppet(&server, &authority, now);
     let mut stream = open_stream(&node, "old-node").await;
     // `puppetserver ca revoke` only writes the list.
     let directory = authority.puppet_directory().expect("Puppet's directory");

@@ -1,7 +1,5 @@
 //! Reactors: events fire what the rules from git define, and loops end.
 
-use std::process::Command;
-
 use bunraku_model::CommandId;
 use bunraku_wire::Client;
 use bunraku_wire::api::reactors::{ReactorStatus, ReactorVerdict};
@@ -14,6 +12,7 @@ use bunraku_wire::client::Lines;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use crate::hooks::deliver_to;
 use crate::query::{becomes, submit};
 use crate::reports::{finished, new_run, resource, started};
 use crate::repository::{Repository, add, deploy, site};
@@ -278,22 +277,7 @@ gone:
 
 /// Returns the status and the body of a call.
 fn call(server: &TestServer, path: &str, headers: &[&str], body: &str) -> (u16, Value) {
-    // A file, because arguments cannot be as long as bodies.
-    let file = tempfile::NamedTempFile::new().expect("a file");
-    std::fs::write(file.path(), body).expect("written");
-    let data = format!("@{}", file.path().display());
-    let mut curl = Command::new("curl");
-    curl.args(["--silent", "--insecure", "--max-time", "60"])
-        .args(["--write-out", "\n%{http_code}", "--data-binary", &data])
-        .arg(format!("https://{}/v1/hooks/{path}", server.address()));
-    for header in headers {
-        curl.args(["--header", header]);
-    }
-    let output = curl.output().expect("curl runs; scripts/setup installs it");
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let (body, status) = text.rsplit_once('\n').expect("a status");
-    let body = serde_json::from_str(body).unwrap_or(Value::Null);
-    (status.parse().expect("a number"), body)
+    deliver_to(server, &format!("/v1/hooks/{path}"), body, headers)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bunraku_compile::targets::KnownTarget;
 use bunraku_control::{Clock, keys};
 use bunraku_model::{CatalogId, FactSet, NodeName, ServerId, default_environment};
 use bunraku_server::backstage::{CompileQueue, RunningServices};
@@ -166,16 +167,15 @@ impl Fleet {
         false
     }
 
+    async fn target(&self, name: &NodeName) -> Option<Arc<KnownTarget>> {
+        let board = &self.backstage.services().board;
+        board.get(name).await.expect("readable")
+    }
+
     async fn changed(&self) -> u64 {
         let mut changed = 0;
         for name in &self.names {
-            let known = self
-                .backstage
-                .services()
-                .board
-                .get(name)
-                .await
-                .expect("readable");
+            let known = self.target(name).await;
             let catalog = known.map(|known| known.stored.target.catalog);
             let remembered = self.remembered.get(name).map(|it| it.catalog);
             changed += u64::from(catalog.is_some() && catalog != remembered);
@@ -188,13 +188,7 @@ impl Fleet {
     pub(crate) async fn ask(&mut self) -> (u64, u64) {
         let (mut replies, mut bytes) = (0, 0);
         for name in &self.names {
-            let known = self
-                .backstage
-                .services()
-                .board
-                .get(name)
-                .await
-                .expect("readable");
+            let known = self.target(name).await;
             let known = known.expect("released before");
             let before = self.remembered.get(name);
             if before.is_some_and(|before| before.tag == known.entity_tag) {

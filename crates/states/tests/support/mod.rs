@@ -154,15 +154,20 @@ pub(crate) fn refused(text: &str) -> String {
 
 /// Applies the compiled catalog, one state after the other.
 pub(crate) fn run(compiled: &CompiledStates, state: &Path, root: Option<PathBuf>) -> Summary {
-    carry(compiled, state, root, false)
+    apply_with(compiled, state, root, false)
 }
 
 #[allow(dead_code, reason = "not every test program looks only")]
-pub(crate) fn look(compiled: &CompiledStates, state: &Path) -> Summary {
-    carry(compiled, state, None, true)
+pub(crate) fn apply_noop(compiled: &CompiledStates, state: &Path) -> Summary {
+    apply_with(compiled, state, None, true)
 }
 
-fn carry(compiled: &CompiledStates, state: &Path, root: Option<PathBuf>, noop: bool) -> Summary {
+fn apply_with(
+    compiled: &CompiledStates,
+    state: &Path,
+    root: Option<PathBuf>,
+    noop: bool,
+) -> Summary {
     let options = PlanOptions {
         mode: OrderingMode::Ansible,
         ..PlanOptions::default()

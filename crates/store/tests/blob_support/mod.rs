@@ -80,7 +80,7 @@ impl World {
     }
 
     /// Returns the names of everything that holds bytes, finished or not.
-    pub(crate) async fn kept(&self) -> Vec<String> {
+    pub(crate) async fn stored_names(&self) -> Vec<String> {
         if !self.in_directory {
             let range = Range {
                 keys_only: true,

@@ -63,18 +63,18 @@ async fn write(blobs: SharedBlobs, mut random: Random, name: String) {
             .expect("writes");
         let (id, referrer) = (put.info.id, format!("{name}-{number}"));
         blobs.reference(id, &referrer).await.expect("refers");
-        say(&format!("refers {id} {referrer}"));
+        print_line(&format!("refers {id} {referrer}"));
         put.pin.release().await.expect("releases");
         held.push((id, referrer));
         if held.len() > 2 {
             let (id, referrer) = held.remove(0);
-            say(&format!("lets-go {id} {referrer}"));
+            print_line(&format!("lets-go {id} {referrer}"));
             blobs.unreference(id, &referrer).await.expect("lets go");
         }
     }
 }
 
-fn say(line: &str) {
+fn print_line(line: &str) {
     let mut out = std::io::stdout().lock();
     let line = format!("{line}\n");
     out.write_all(line.as_bytes())

@@ -35,9 +35,9 @@ async fn main() {
         .await
         .expect("the store opens");
     let page = store.range(Range::prefix("none")).await.expect("an answer");
-    say(&format!("open {}", page.revision));
+    print_line(&format!("open {}", page.revision));
     if let Ok(lease) = store.lease_grant(Duration::from_secs(3600)).await {
-        say(&format!("lease {}", lease.0));
+        print_line(&format!("lease {}", lease.0));
     }
     let tasks: Vec<_> = (0..tasks)
         .map(|task| tokio::spawn(count(store.clone(), task, bytes)))
@@ -66,11 +66,11 @@ async fn count(store: EmbeddedStore, task: usize, bytes: usize) {
             .put(format!("log/{task}/{:04}", next % 1000), next.to_string());
         match store.commit(transaction).await {
             Ok(TransactionOutcome::Committed(revision)) => {
-                say(&format!("ack {task} {next} {revision}"));
+                print_line(&format!("ack {task} {next} {revision}"));
             }
             Ok(refused) => panic!("nobody else writes: {refused:?}"),
             Err(error) => {
-                say(&format!("error {task} {next} {}", kind(&error)));
+                print_line(&format!("error {task} {next} {}", kind(&error)));
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         }
@@ -91,7 +91,7 @@ fn kind(error: &StoreError) -> &'static str {
     }
 }
 
-fn say(line: &str) {
+fn print_line(line: &str) {
     let mut out = std::io::stdout().lock();
     // A single write, so that a kill cannot cut a line that counts.
     out.write_all(format!("{line}\n").as_bytes())

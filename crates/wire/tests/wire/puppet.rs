@@ -156,13 +156,11 @@ fn a_puppet_authority_continues_where_puppet_stopped() {
     assert_eq!(inventory, expected);
 
     let trusted = read(&cadir, "ca_crt.pem");
-    let (accepted, text) = check(
-        &workshop,
-        &made,
-        &signed,
-        &trusted,
-        &read(&cadir, "ca_crl.pem"),
-    );
+    let check_now = || {
+        let lists = read(&cadir, "ca_crl.pem");
+        check(&workshop, &made, &signed, &trusted, &lists)
+    };
+    let (accepted, text) = check_now();
     assert!(accepted, "{text}");
 
     let directory = authority.puppet_directory().unwrap();
@@ -179,13 +177,7 @@ fn a_puppet_authority_continues_where_puppet_stopped() {
         directory.revoked(&authority).unwrap()[0].serial,
         signed.serial
     );
-    let (accepted, text) = check(
-        &workshop,
-        &made,
-        &signed,
-        &trusted,
-        &read(&cadir, "ca_crl.pem"),
-    );
+    let (accepted, text) = check_now();
     assert!(!accepted && text.contains("revoked"), "{text}");
 }
 
@@ -259,15 +251,7 @@ fn a_puppet_directory_that_cannot_be_used_says_why() {
     let mut arguments: Vec<&str> = encrypt.split(' ').collect();
     arguments.push(path);
     let encrypted = run("openssl", &arguments);
-    let chain = |error: PuppetError| {
-        let mut text = error.to_string();
-        let mut source = std::error::Error::source(&error);
-        while let Some(error) = source {
-            text = format!("{text}: {error}");
-            source = error.source();
-        }
-        text
-    };
+    let chain = |error: PuppetError| bunraku_model::error_chain(&error);
     for (file, content, expected) in [
         ("ca_key.pem", encrypted.as_str(), "encrypted"),
         ("ca_key.pem", &workshop.request("x", ""), "no private key"),

@@ -284,7 +284,7 @@ async fn answer(
         "/version" => json(StatusCode::OK, &format!("\"{:?}\"\n", request.version())),
         "/echo" => {
             let body = request.into_body().collect().await.unwrap().to_bytes();
-            Response::new(whole(body))
+            Response::new(full_body(body))
         }
         "/slow" => std::future::pending().await,
         "/garbage" => json(StatusCode::OK, "<html>it works</html>"),
@@ -350,12 +350,12 @@ fn short() -> Reply {
     reply
 }
 
-fn whole(body: Bytes) -> BoxBody<Bytes, std::io::Error> {
+fn full_body(body: Bytes) -> BoxBody<Bytes, std::io::Error> {
     Full::new(body).map_err(|never| match never {}).boxed()
 }
 
 fn json(status: StatusCode, text: &str) -> Reply {
-    let mut reply = Response::new(whole(Bytes::copy_from_slice(text.as_bytes())));
+    let mut reply = Response::new(full_body(Bytes::copy_from_slice(text.as_bytes())));
     *reply.status_mut() = status;
     reply
 }

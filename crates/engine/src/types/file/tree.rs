@@ -312,7 +312,7 @@ pub(super) fn apply(
             finish,
             old,
         } => {
-            keep(desired, &below.path, old, write_access)?;
+            super::keep(desired, &below.path, old, write_access)?;
             if let PathContent::Directory(_) = old {
                 if !desired.force {
                     let path = below.path.display();
@@ -333,22 +333,8 @@ pub(super) fn apply(
         }
         TreeAction::Attributes { found, finish } => land::attributes(&below.path, found, *finish),
         TreeAction::Remove(found) => {
-            keep(desired, &below.path, found, write_access)?;
+            super::keep(desired, &below.path, found, write_access)?;
             land::remove(&below.path, write_access)
         }
-    }
-}
-
-fn keep(
-    desired: &DesiredFile,
-    path: &Path,
-    found: &PathContent,
-    write_access: &WriteAccess<'_>,
-) -> Result<(), StepError> {
-    match found {
-        PathContent::File(attributes) if desired.backup => {
-            super::backup::keep(path, *attributes, write_access)
-        }
-        _ => Ok(()),
     }
 }

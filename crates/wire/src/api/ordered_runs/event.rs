@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::plan::StepIndex;
+use crate::api::RunEnding;
 
 /// An event in the log.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
@@ -27,7 +28,7 @@ pub enum Event {
     /// The node's report is complete. Only this decides how it went.
     Ended {
         step: StepIndex,
-        ending: Ending,
+        ending: RunEnding,
         #[serde(default)]
         changed: u64,
         #[serde(default)]
@@ -64,18 +65,4 @@ pub enum UnavailableReason {
     Disabled { reason: String },
     Lost { reason: String },
     Unknown,
-}
-
-/// The ending according to the report.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Ending {
-    Succeeded,
-    Failed,
-    NotStarted,
-    Expired,
-    TimedOut,
-    Cancelled,
-    Disabled,
-    Interrupted,
 }

@@ -8,7 +8,7 @@ mod outcome;
 mod plan;
 mod record;
 
-pub use event::{Ending, Event, RunLogEntry, UnavailableNode, UnavailableReason};
+pub use event::{Event, RunLogEntry, UnavailableNode, UnavailableReason};
 pub use options::{NodeLimit, OnFailure, RunOptions};
 pub use outcome::{RunOutcome, StepCounts};
 pub use plan::{

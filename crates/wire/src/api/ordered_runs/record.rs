@@ -114,6 +114,22 @@ pub struct NewRun {
     pub resumes: Option<RunId>,
 }
 
+impl NewRun {
+    /// A request for an immediate run of a plan, with the defaults of everything else.
+    pub fn of(plan: RunPlan) -> Self {
+        Self {
+            plan,
+            options: RunOptions::default(),
+            subject: OrderedRunSubject::default(),
+            due: RunStart::default(),
+            hooks: RunHooks::default(),
+            reason: None,
+            site: None,
+            resumes: None,
+        }
+    }
+}
+
 /// A stored run, without its plan and log.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct RunRecord {
