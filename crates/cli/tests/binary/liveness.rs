@@ -57,6 +57,14 @@ impl Frozen {
         format!("{}{}", read("out"), read("err"))
     }
 
+    /// Waits until the server knows that the run has begun.
+    fn wait_for_report(&self) {
+        eventually("the report begins", || {
+            let reports = self.server.json(&["report", "list"]);
+            reports.as_array().is_some_and(|all| all.len() == 1)
+        });
+    }
+
     fn site_file(&self) -> PathBuf {
         let path = self.site.path("site.yaml");
         let text = "applications: {app1: {components: {db: {node: dev1}}}}\n";
@@ -87,6 +95,8 @@ fn a_frozen_agent_is_lost_and_continues_where_it_was_when_it_wakes_up() {
     let run = ["run", "--site", path, "--configured", "--yes"];
     let watching = frozen.start(&[&run[..], &["--lost-after", "2s"]].concat());
     eventually("the run begins", || frozen.lines("begun") == 1);
+    // A run that nobody saw begin is cancelled instead of lost.
+    frozen.wait_for_report();
 
     frozen.agent.signal(Signal::STOP);
     let code = exit_code(watching, || frozen.told());
@@ -130,14 +140,8 @@ fn waiting_for_a_run_of_a_frozen_agent_ends() {
     let frozen = Frozen::new();
     let waiting = frozen.start(&["node", "run", "dev1", "--wait"]);
     eventually("the run begins", || frozen.lines("begun") == 1);
-    // The report must have begun: a node that was asked and never began is another matter.
-    eventually("the report begins", || {
-        frozen
-            .server
-            .json(&["report", "list"])
-            .as_array()
-            .is_some_and(|all| all.len() == 1)
-    });
+    // A node that was asked and never began is another matter.
+    frozen.wait_for_report();
     frozen.agent.signal(Signal::STOP);
     let code = exit_code(waiting, || frozen.told());
     assert_eq!(code, Some(3), "{}", frozen.told());
