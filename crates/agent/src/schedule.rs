@@ -82,7 +82,8 @@ pub(crate) async fn submit_facts(shared: &Shared, shutdown: &CancellationToken) 
             Err(error) => {
                 tracing::warn!(error = %error, "cannot submit facts; retrying");
                 failures += 1;
-                retry.random_wait(failures - 1)
+                let wait = retry.random_wait(failures - 1);
+                wait.max(error.retry_after().unwrap_or_default())
             }
         };
         tokio::select! {

@@ -1,5 +1,7 @@
 //! Service errors, in terms that the API can pass on.
 
+use std::time::Duration;
+
 use bunraku_store::StoreError;
 use bunraku_store::blobs::BlobError;
 
@@ -44,6 +46,13 @@ pub enum ServiceError {
     /// Too much work is already waiting.
     #[error("{message}")]
     Busy { message: String },
+
+    /// A node is over its budget.
+    #[error("{message}")]
+    OverBudget {
+        message: String,
+        retry_after: Duration,
+    },
 
     #[error("the store failed")]
     Store(#[from] StoreError),

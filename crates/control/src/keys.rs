@@ -426,7 +426,12 @@ pub fn report_id(run: NodeRunId) -> String {
 
 /// Written with a report's first event; deleted when its events are merged.
 pub fn open_report(node: &NodeName, run: NodeRunId) -> String {
-    format!("{OPEN_REPORTS}{node}/{run}")
+    format!("{}{run}", open_reports_of(node))
+}
+
+/// Returns the prefix of a node's unfinished reports.
+pub fn open_reports_of(node: &NodeName) -> String {
+    format!("{OPEN_REPORTS}{node}/")
 }
 
 /// Returns the report of a key under [`OPEN_REPORTS`].

@@ -1,7 +1,7 @@
 //! The status of a node: its connection, its administration and its activity.
 //!
 //! Each part has one writer: the server that holds the connection writes the connection, operators
-//! write the administration, and the node itself writes the activity. [`NodeStatus::word`] combines
+//! write the administration, and the node itself writes the activity. [`NodeStatus::status`] combines
 //! them into the one word that lists show.
 
 use jiff::Timestamp;

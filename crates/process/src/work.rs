@@ -20,6 +20,7 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -428,14 +429,24 @@ fn read_pid_files(directory: &Path, depth: usize, left: &mut usize, named: &mut 
     }
 }
 
+/// Read once: neither changes while this process lives.
 fn own_identity() -> io::Result<ProcessIdentity> {
-    ProcessIdentity::of(std::process::id().cast_signed())
-        .ok_or_else(|| io::Error::other("/proc does not show this process"))
+    static OWN: OnceLock<ProcessIdentity> = OnceLock::new();
+    if let Some(own) = OWN.get() {
+        return Ok(*own);
+    }
+    let own = ProcessIdentity::of(std::process::id().cast_signed())
+        .ok_or_else(|| io::Error::other("/proc does not show this process"))?;
+    Ok(*OWN.get_or_init(|| own))
 }
 
 fn boot_id() -> io::Result<String> {
-    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
-    Ok(id.trim().to_owned())
+    static BOOT: OnceLock<String> = OnceLock::new();
+    if let Some(boot) = BOOT.get() {
+        return Ok(boot.clone());
+    }
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    Ok(BOOT.get_or_init(|| boot.trim().to_owned()).clone())
 }
 
 fn remove(path: &Path) -> io::Result<()> {

@@ -17,7 +17,7 @@ mod upkeep;
 mod wiring;
 
 pub use cluster::{Cluster, ClusterLink, ClusterMember};
-pub use http::{AcceptOptions, RouterOptions};
+pub use http::{AcceptOptions, NodeRates, RateOptions, RouterOptions};
 pub use liveness::Liveness;
 pub use server::{Server, ServerOptions, StartError};
 pub use services::{ServerIdentity, ServiceSet, Services};

@@ -67,6 +67,7 @@ pub struct ServiceSet {
     pub board: TargetBoard,
     pub presence: Presence,
     pub liveness: crate::Liveness,
+    pub rates: crate::NodeRates,
     pub certificates: Certificates,
     pub cluster: crate::Cluster,
     pub revocations: Revocations,

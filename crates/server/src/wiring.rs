@@ -22,7 +22,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::services::{ServerIdentity, ServiceSet, Services};
 use crate::upkeep::Upkeep;
-use crate::{Cluster, ClusterLink, Liveness, UpkeepOptions};
+use crate::{Cluster, ClusterLink, Liveness, NodeRates, RateOptions, UpkeepOptions};
 use bunraku_compile::catalogs::{CatalogOptions, Catalogs};
 use bunraku_compile::code::{Code, CodeOptions};
 use bunraku_compile::compiles::{
@@ -58,6 +58,8 @@ pub struct ServiceOptions {
     pub heartbeat: Duration,
     /// An agent that does not answer for this long counts as lost.
     pub agent_silence: Duration,
+    /// The budgets of each node.
+    pub rates: RateOptions,
     /// This server's cluster member, if any.
     pub cluster: Option<ClusterLink>,
     pub certificates: CertificateOptions,
@@ -84,6 +86,7 @@ impl ServiceOptions {
             server_ttl: Duration::from_secs(10),
             heartbeat: Duration::from_secs(20),
             agent_silence: Duration::from_secs(90),
+            rates: RateOptions::default(),
             cluster: None,
             certificates: CertificateOptions::default(),
             commands: CommandOptions::default(),
@@ -440,6 +443,7 @@ async fn build_services(
         commands,
         presence,
         liveness: Liveness::new(options.agent_silence),
+        rates: NodeRates::new(options.rates.clone()),
         revocations,
         clock,
         heartbeat: options.heartbeat,

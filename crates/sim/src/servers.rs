@@ -178,6 +178,7 @@ impl Servers {
             server_ttl: Duration::from_secs(3),
             heartbeat: Duration::from_secs(20),
             agent_silence: Duration::from_secs(90),
+            rates: bunraku_server::RateOptions::default(),
             facts: FactOptions {
                 adopt_after: Duration::from_secs(2),
                 ..FactOptions::default()

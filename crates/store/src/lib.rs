@@ -69,6 +69,11 @@ pub trait Store: Send + Sync + 'static {
     /// resumed automatically.
     async fn watch(&self, prefix: &str, start: WatchStart) -> Result<WatchStream, StoreError>;
 
+    /// Returns the percentage of the store's quota that is used, if the store knows it.
+    fn fullness(&self) -> Option<u8> {
+        None
+    }
+
     /// Returns the time since a majority of the datastores last answered, as far as is known here;
     /// `None` while one answers. A local store always has a majority.
     fn without_majority_for(&self) -> Option<std::time::Duration> {

@@ -40,6 +40,9 @@ pub enum DeliveryError {
     TooLarge,
     #[error("the server cannot parse it: {0}")]
     NotUnderstood(String),
+    /// The node is over its budget.
+    #[error("the server asks to wait for {} s", after.as_secs())]
+    OverBudget { after: Duration },
     /// It is unknown whether the server accepted the batch.
     #[error("{0}")]
     Away(String),
@@ -86,6 +89,9 @@ impl ReportsTo for ReportDelivery {
 }
 
 fn not_taken(error: ClientError) -> DeliveryError {
+    if let Some(after) = error.retry_after() {
+        return DeliveryError::OverBudget { after };
+    }
     match (error.expected_number(), error.status()) {
         (Some(wanted), _) => DeliveryError::Gap { wanted },
         (None, Some(413)) => DeliveryError::TooLarge,
@@ -131,7 +137,17 @@ pub(crate) async fn deliver(
             () = shutdown.cancelled() => return,
             sent = send(to, spool, batch) => sent,
         };
+        let mut told_to_wait = false;
         let wait = match sent {
+            Err(DeliveryError::OverBudget { after }) => {
+                tracing::warn!(
+                    ?after,
+                    "this node is over its budget; its reports wait in the spool"
+                );
+                failures += 1;
+                told_to_wait = true;
+                after.max(to.wait(back_off, failures - 1))
+            }
             Ok(SendOutcome::Taken) => {
                 (failures, most) = (0, MOST);
                 continue;
@@ -149,7 +165,7 @@ pub(crate) async fn deliver(
         tokio::select! {
             () = shutdown.cancelled() => return,
             () = tokio::time::sleep(wait) => {}
-            _ = connected.changed() => {}
+            _ = connected.changed(), if !told_to_wait => {}
         }
     }
 }
@@ -217,5 +233,72 @@ fn in_one(events: Vec<NumberedEvent>) -> ReportBatch {
     ReportBatch {
         first: events.first().map_or(0, |event| event.number),
         events: events.into_iter().map(|event| event.event).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use bunraku_wire::api::{RunEnding, RunMode, RunStarted};
+    use jiff::Timestamp;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::reports::SpoolOptions;
+
+    const AFTER: Duration = Duration::from_secs(300);
+
+    /// A server that refuses the first batch, and says when to try again.
+    #[derive(Default)]
+    struct BusyServer {
+        posts: Mutex<Vec<Instant>>,
+    }
+
+    #[async_trait]
+    impl ReportsTo for BusyServer {
+        async fn post(
+            &self,
+            _: NodeRunId,
+            batch: ReportBatch,
+        ) -> Result<ReportReceipt, DeliveryError> {
+            let mut posts = self.posts.lock().expect("no panic");
+            posts.push(Instant::now());
+            if posts.len() == 1 {
+                return Err(DeliveryError::OverBudget { after: AFTER });
+            }
+            Ok(ReportReceipt {
+                next: batch.first + batch.events.len() as u64,
+                finished: true,
+            })
+        }
+
+        async fn sync(&self, _: File) -> bool {
+            true
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn reports_of_a_node_over_budget_wait_as_long_as_the_server_says() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let spool = Spool::open(directory.path(), SpoolOptions::default()).expect("a spool");
+        let started = RunStarted::new(Timestamp::UNIX_EPOCH, RunMode::Enforce, "engine");
+        let recorder = spool.begin(NodeRunId(Uuid::from_u128(7)), started);
+        recorder.finish(RunEnding::Succeeded, None);
+        let (server, shutdown) = (BusyServer::default(), CancellationToken::new());
+        let (reconnect, connected) = watch::channel(true);
+        let delivered = async {
+            // A new connection is no reason to try earlier.
+            tokio::time::sleep(AFTER / 10).await;
+            reconnect.send_replace(true);
+            while spool.next_batch(1, 1).is_some() {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            shutdown.cancel();
+        };
+        tokio::join!(deliver(&server, connected, &spool, &shutdown), delivered);
+        let posts = server.posts.lock().expect("no panic");
+        assert_eq!(posts.len(), 2);
+        assert!(posts[1] - posts[0] >= AFTER, "{:?}", posts[1] - posts[0]);
     }
 }

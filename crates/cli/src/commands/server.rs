@@ -12,7 +12,7 @@ use bunraku_compile::compiles::{CompileOptions, PuppetOptions};
 use bunraku_control::{CertificateOptions, Clock, CommandOptions, FactOptions, ReportOptions};
 use bunraku_model::NodeName;
 use bunraku_server::{
-    AcceptOptions, RouterOptions, Server, ServerOptions, ServiceOptions, UpkeepOptions,
+    AcceptOptions, RateOptions, RouterOptions, Server, ServerOptions, ServiceOptions, UpkeepOptions,
 };
 use bunraku_store::blobs::{BlobOptions, DirectoryBlobs, SharedBlobs, StoreBlobs};
 use bunraku_store::etcd::{EtcdIdentity, EtcdOptions, EtcdStore, EtcdTls};
@@ -357,6 +357,12 @@ fn server_options(
         server_ttl: SERVER_TTL,
         heartbeat: HEARTBEAT,
         agent_silence: section.agent_silence.0,
+        rates: RateOptions {
+            requests_per_second: section.limits.node_requests_per_second,
+            request_burst: section.limits.node_request_burst,
+            bytes_per_second: section.limits.node_bytes_per_second,
+            byte_burst: section.limits.node_byte_burst,
+        },
         certificates: CertificateOptions {
             node_lifetime: section.certificates.node_lifetime.signed(),
             operator_lifetime: section.certificates.operator_lifetime.signed(),
@@ -383,6 +389,10 @@ fn server_options(
         reports: ReportOptions {
             kept_per_node: section.reports.kept_per_node,
             kept_for: section.reports.kept_for.0,
+            bytes_per_node: section.limits.node_report_bytes,
+            open_bytes_per_node: section.limits.node_open_report_bytes,
+            bytes_per_report: section.limits.report_bytes,
+            ..ReportOptions::default()
         },
         catalogs: CatalogOptions {
             max_size: section.compile.max_catalog_bytes,

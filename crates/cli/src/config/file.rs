@@ -313,6 +313,17 @@ pub(crate) struct LimitsSection {
     pub(crate) facts_bytes: usize,
     pub(crate) body_bytes: usize,
     pub(crate) waiting_requests: usize,
+    /// The writes that one node may send per second, and at once.
+    pub(crate) node_requests_per_second: u64,
+    pub(crate) node_request_burst: u64,
+    /// The bytes that one node may send per second, and at once.
+    pub(crate) node_bytes_per_second: u64,
+    pub(crate) node_byte_burst: u64,
+    /// The bytes of all reports of one node that are stored, and of the unfinished ones.
+    pub(crate) node_report_bytes: u64,
+    pub(crate) node_open_report_bytes: u64,
+    /// The bytes of one report.
+    pub(crate) report_bytes: u64,
 }
 
 impl Default for LimitsSection {
@@ -322,6 +333,13 @@ impl Default for LimitsSection {
             facts_bytes: 8 << 20,
             body_bytes: 1 << 20,
             waiting_requests: 10_000,
+            node_requests_per_second: 20,
+            node_request_burst: 1_000,
+            node_bytes_per_second: 1 << 20,
+            node_byte_burst: 64 << 20,
+            node_report_bytes: 256 << 20,
+            node_open_report_bytes: 64 << 20,
+            report_bytes: 32 << 20,
         }
     }
 }

@@ -8,7 +8,7 @@
 //! with a valid certificate is refused); a token is deleted in the transaction
 //! that records the certificate it paid for; nothing is signed on the strength of
 //! a certificate that was revoked before the signature was recorded (see
-//! [`standing`]).
+//! [`validity`]).
 
 mod inventory;
 mod join;

@@ -34,6 +34,9 @@ pub struct ReportHead {
     pub next: u64,
     pub first_received: Timestamp,
     pub last_received: Timestamp,
+    /// The bytes of all its events, before compression.
+    #[serde(default)]
+    pub bytes: u64,
     /// The blob with all events, once the run is finished.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<ContentId>,
@@ -97,6 +100,7 @@ impl ReportHead {
             next: 1,
             first_received: arrival.now,
             last_received: arrival.now,
+            bytes: 0,
             content: None,
         })
     }

@@ -10,6 +10,7 @@
 //!
 //! Absent: the purpose of a run, and when it starts (`commands`, and the agent).
 
+mod budget;
 mod follow;
 mod head;
 mod outputs;
@@ -48,6 +49,16 @@ pub struct ReportOptions {
     pub kept_per_node: usize,
     /// The age at which reports are deleted.
     pub kept_for: Duration,
+    /// The bytes of all reports of one node. Beyond this, the oldest are deleted.
+    pub bytes_per_node: u64,
+    /// The bytes of all unfinished reports of one node. Further events are refused.
+    pub open_bytes_per_node: u64,
+    /// The most unfinished reports of one node.
+    pub open_per_node: usize,
+    /// The bytes of one report. Further events are only counted.
+    pub bytes_per_report: u64,
+    /// An unfinished report without news for this long makes room for others.
+    pub abandoned_after: Duration,
 }
 
 impl Default for ReportOptions {
@@ -55,6 +66,11 @@ impl Default for ReportOptions {
         Self {
             kept_per_node: 100,
             kept_for: Duration::from_secs(30 * 24 * 3_600),
+            bytes_per_node: 256 << 20,
+            open_bytes_per_node: 64 << 20,
+            open_per_node: 50,
+            bytes_per_report: 32 << 20,
+            abandoned_after: Duration::from_secs(3_600),
         }
     }
 }
@@ -128,7 +144,9 @@ impl Reports {
                 now: self.clock.now(),
             };
             let before = known.as_ref().map(|known| known.document.clone());
-            let (head, events) = match ReportHead::accept(before, batch.clone(), &arrival)? {
+            let written = before.as_ref().map_or(0, |head| head.bytes);
+            let batch = self.within_report(batch.clone(), written);
+            let (mut head, events) = match ReportHead::accept(before, batch, &arrival)? {
                 BatchEffect::Nothing(receipt) => {
                     return Ok(Swap::Done(AcceptedBatch {
                         receipt,
@@ -138,6 +156,8 @@ impl Reports {
                 }
                 BatchEffect::Store { head, events } => (head, events),
             };
+            head.bytes += document::encode(&events).len() as u64;
+            self.check_budget(&head, written, known.is_none()).await?;
             // Before the end of the run becomes visible, because others wait for that.
             let now = arrival.now;
             outputs::note(&self.store, node, run, &events, now).await?;

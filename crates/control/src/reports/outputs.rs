@@ -6,6 +6,8 @@
 //!
 //! Absent here: who may read an output (`outputs`).
 
+use std::collections::BTreeMap;
+
 use bunraku_model::{NodeName, NodeRunId};
 use bunraku_store::{SharedStore, Transaction, settle};
 use bunraku_wire::api::{EventStatus, NumberedEvent, ReportEvent, ResourceEvent};
@@ -20,6 +22,10 @@ use crate::{ServiceError, keys};
 const LARGEST: usize = 64 << 10;
 /// Outputs per transaction, so that together they stay within the store's limit.
 const AT_ONCE: usize = 16;
+/// The size limit of all outputs of a node. Beyond it, an output has no value.
+const MOST_BYTES: usize = 4 << 20;
+/// The maximum number of outputs of a node. Further names are ignored.
+const MOST_OUTPUTS: usize = 1_000;
 /// The longest name of an output. Outputs with longer names are ignored.
 const LONGEST_NAME: usize = 200;
 
@@ -43,12 +49,16 @@ pub(crate) async fn note(
     events: &[NumberedEvent],
     now: Timestamp,
 ) -> Result<(), ServiceError> {
-    let given: Vec<(String, NodeOutput)> = (events.iter())
+    let mut given: Vec<(String, NodeOutput)> = (events.iter())
         .filter_map(|event| match &event.event {
             ReportEvent::Resource(event) => registered(event, run, now),
             _ => None,
         })
         .collect();
+    if given.is_empty() {
+        return Ok(());
+    }
+    keep_within_budget(store, node, &mut given).await?;
     for some in given.chunks(AT_ONCE) {
         // If a batch has two outputs of one name, the later one counts: a store
         // accepts a key only once per transaction.
@@ -61,6 +71,39 @@ pub(crate) async fn note(
             });
         settle(&**store, transaction).await?;
     }
+    Ok(())
+}
+
+/// Withholds the outputs that exceed what one node may store, by what it has stored.
+async fn keep_within_budget(
+    store: &SharedStore,
+    node: &NodeName,
+    given: &mut Vec<(String, NodeOutput)>,
+) -> Result<(), ServiceError> {
+    let stored = document::read_all(&**store, &keys::node_outputs(node)).await?;
+    let mut sizes: BTreeMap<String, usize> = (stored.iter())
+        .map(|entry| (entry.key.clone(), entry.value.len()))
+        .collect();
+    let mut total: usize = sizes.values().sum();
+    given.retain_mut(|(name, output)| {
+        let key = keys::node_output(node, name);
+        if sizes.len() >= MOST_OUTPUTS && !sizes.contains_key(&key) {
+            tracing::warn!(%node, name, "ignoring an output: the node has too many");
+            return false;
+        }
+        let before = sizes.get(&key).copied().unwrap_or(0);
+        let mut size = document::encode(output).len();
+        if total - before + size > MOST_BYTES {
+            output.value = None;
+            output.withheld = Some(format!(
+                "the outputs of the node exceed the limit of {MOST_BYTES} bytes"
+            ));
+            size = document::encode(output).len();
+        }
+        total = total - before + size;
+        sizes.insert(key, size);
+        true
+    });
     Ok(())
 }
 

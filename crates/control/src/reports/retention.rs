@@ -121,24 +121,21 @@ impl Reports {
     }
 
     async fn keep_newest(&self, node: &NodeName) -> Result<(), ServiceError> {
-        let keys = document::keys_under(&*self.store, &keys::reports_of(node)).await?;
-        if keys.len() <= self.options.kept_per_node {
-            return Ok(());
-        }
-        let mut heads = Vec::with_capacity(keys.len());
+        let mut heads = Vec::new();
         for entry in document::read_all(&*self.store, &keys::reports_of(node)).await? {
             heads.push(document::decode::<ReportHead>(&entry)?);
         }
         // A run in progress never counts as surplus.
         heads.retain(|head| head.finished.is_some());
         heads.sort_by_key(|head| std::cmp::Reverse((head.first_received, head.run)));
-        for head in heads.iter().skip(self.options.kept_per_node) {
+        let kept = (self.options.kept_per_node).min(self.count_within_bytes(&heads));
+        for head in heads.iter().skip(kept) {
             self.delete(&head.node, head.run).await?;
         }
         Ok(())
     }
 
-    async fn delete(&self, node: &NodeName, run: NodeRunId) -> Result<(), ServiceError> {
+    pub(super) async fn delete(&self, node: &NodeName, run: NodeRunId) -> Result<(), ServiceError> {
         compare_and_swap(&*self.store, |_| async {
             let Some(known) = self.head(node, run).await? else {
                 return Ok(Swap::Done(()));

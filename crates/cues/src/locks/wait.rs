@@ -18,6 +18,13 @@ use super::{LONGEST_LINE, LockSnapshot, Locks, lease_of, session_key};
 use bunraku_control::document;
 use bunraku_control::{ServiceError, keys};
 
+/// The most sessions that one caller may have in the line of one lock.
+const SESSIONS_PER_LOCK: usize = 100;
+/// The most sessions of one caller in all locks. With more, it creates no further locks.
+const SESSIONS_PER_OWNER: usize = 1_000;
+/// The time after which a caller that is over budget may try again.
+const RETRY: Duration = Duration::from_secs(10);
+
 /// The result of one check of the line.
 enum LineCheck {
     Reply(LockReply),
@@ -133,9 +140,41 @@ impl Locks {
         }
         let joins = line.place(&caller.wish.owner, &caller.wish.session) == LinePlace::Nowhere;
         if joins {
+            self.check_budget(caller, &read).await?;
             line.join(caller.wish.clone());
         }
         self.settle(caller, &read, line, joins)
+    }
+
+    /// Refuses a caller that has too many sessions, or would create too many locks. What counts is
+    /// what the store contains.
+    async fn check_budget(
+        &self,
+        caller: &Caller<'_>,
+        read: &LockSnapshot,
+    ) -> Result<(), ServiceError> {
+        let owner = &caller.wish.owner;
+        let refused = |message| ServiceError::OverBudget {
+            message,
+            retry_after: RETRY,
+        };
+        let of_owner = format!("/sessions/{owner}/");
+        let here = read.sessions.iter().filter(|key| key.contains(&of_owner));
+        if here.count() >= SESSIONS_PER_LOCK {
+            let message =
+                format!("`{owner}` already has {SESSIONS_PER_LOCK} sessions for this lock");
+            return Err(refused(message));
+        }
+        if read.entry.is_none() {
+            let keys = document::keys_under(&*self.store, keys::LOCKS).await?;
+            let sessions = keys.iter().filter(|key| key.contains(&of_owner)).count();
+            if sessions >= SESSIONS_PER_OWNER {
+                let message =
+                    format!("`{owner}` already holds or awaits {SESSIONS_PER_OWNER} locks");
+                return Err(refused(message));
+            }
+        }
+        Ok(())
     }
 
     /// Writes only this caller's own changes: joining the line, or moving up.

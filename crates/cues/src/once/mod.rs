@@ -38,6 +38,11 @@ use record::{AuthoredDefinition, Claim, Parts, Record, State};
 /// The size limit of a node's fragment, in bytes of JSON.
 const FRAGMENT_LIMIT: usize = 64 * 1024;
 
+/// The most tasks that one node may define. Operators have no limit.
+const DEFINITIONS_PER_NODE: usize = 100;
+/// The time after which a node that is over budget may try again.
+const RETRY: Duration = Duration::from_secs(60);
+
 /// The shortest and longest lease that a claimant may ask for.
 pub const LEASES: std::ops::RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_secs(24 * 3_600);
@@ -104,6 +109,7 @@ impl Once {
         asker: OnceCaller<'_>,
         request: &DefineOnce,
     ) -> Result<(), ServiceError> {
+        self.check_budget(app, asker).await?;
         self.update_parts(app, |parts| {
             match self.defined(parts.definition.as_ref(), &request.definition, asker)? {
                 Ok(defined) => parts.definition = Some(defined),
@@ -117,6 +123,34 @@ impl Once {
             Ok(())
         })
         .await
+    }
+
+    /// Refuses a node that has defined too many tasks, by what the store contains.
+    async fn check_budget(&self, app: &AppName, asker: OnceCaller<'_>) -> Result<(), ServiceError> {
+        let is_known = self.store.get(&keys::once_parts(app)).await?.is_some();
+        if asker.role != Role::Node || is_known {
+            return Ok(());
+        }
+        let mut defined = 0;
+        for key in document::keys_under(&*self.store, keys::ONCE).await? {
+            let Some(other) = keys::parse_once_key(&key).filter(|it| keys::once_parts(it) == key)
+            else {
+                continue;
+            };
+            let parts = document::read::<Parts>(&*self.store, &keys::once_parts(&other)).await?;
+            let by = parts.and_then(|parts| Some(parts.document.definition?.by));
+            defined += usize::from(by.as_ref() == Some(asker.name));
+        }
+        if defined < DEFINITIONS_PER_NODE {
+            return Ok(());
+        }
+        Err(ServiceError::OverBudget {
+            message: format!(
+                "`{}` has already defined {DEFINITIONS_PER_NODE} once tasks",
+                asker.name
+            ),
+            retry_after: RETRY,
+        })
     }
 
     /// Returns the definition as it would be stored, or the reason why this

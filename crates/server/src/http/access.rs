@@ -4,17 +4,28 @@
 //! cannot forget to.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::rejection::RawPathParamsRejection;
 use axum::extract::{MatchedPath, RawPathParams, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use bunraku_control::ServiceError;
 use bunraku_model::{NodeName, Role};
 use bunraku_wire::endpoints::{self, Access};
+use http::header;
 
 use super::caller::{Caller, ConnectionInfo};
 use super::reply::ErrorReply;
 use super::routes::Services;
+
+/// The bytes that a body without a length counts for.
+const UNKNOWN_LENGTH: u64 = 1 << 20;
+/// The percentage of the datastore that nodes may fill. The rest is for operators, who have to be
+/// able to remove what fills it.
+const NODES_SHARE: u8 = 90;
+/// The time after which a node may try again when the datastore is full.
+const FULL: Duration = Duration::from_secs(60);
 
 /// Lets a request through with its [`Caller`], or refuses it.
 pub(crate) async fn check(
@@ -41,12 +52,42 @@ pub(crate) async fn check(
     ) {
         Ok(caller) => {
             if let Some(caller) = caller {
+                if let Some(length) = length_of_node_write(&caller, &request)
+                    && let Err(refusal) = admit(&services, &caller.name, length).await
+                {
+                    return ErrorReply::from(refusal).into_response();
+                }
                 request.extensions_mut().insert(caller);
             }
             next.run(request).await
         }
         Err(refusal) => refusal.into_response(),
     }
+}
+
+/// Accounts for a write of a node with a body of this length, or refuses it.
+async fn admit(services: &Services, node: &NodeName, length: u64) -> Result<(), ServiceError> {
+    if let Some(fullness) = services.store.fullness()
+        && fullness > NODES_SHARE
+    {
+        return Err(ServiceError::OverBudget {
+            message: format!("the datastore is {fullness} % full; the rest is for operators"),
+            retry_after: FULL,
+        });
+    }
+    services.rates.admit(node, length).await
+}
+
+/// Returns the length of the body if this is a write of a node. Operators and servers have no
+/// budget: they must be able to act when nodes flood.
+fn length_of_node_write(caller: &Caller, request: &Request) -> Option<u64> {
+    if caller.role != Role::Node || request.method().is_safe() {
+        return None;
+    }
+    // Our clients say the length. Without it, a long body counts.
+    let length = request.headers().get(header::CONTENT_LENGTH);
+    let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
+    Some(length.unwrap_or(UNKNOWN_LENGTH))
 }
 
 fn decide(

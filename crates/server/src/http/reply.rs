@@ -4,7 +4,7 @@ use axum::Json;
 use axum::response::{IntoResponse, Response};
 use bunraku_store::{NoMajority, StoreError};
 use bunraku_wire::api::{Problem, ProblemBody, ProblemCode};
-use http::StatusCode;
+use http::{StatusCode, header};
 
 use bunraku_control::ServiceError;
 use bunraku_control::error::chain;
@@ -25,6 +25,7 @@ impl ErrorReply {
                 message,
                 hint,
                 wanted: None,
+                retry_after_seconds: None,
             },
         }
     }
@@ -145,6 +146,17 @@ impl From<ServiceError> for ErrorReply {
                     hint,
                 )
             }
+            ServiceError::OverBudget {
+                message,
+                retry_after,
+            } => {
+                let (status, code) = (StatusCode::TOO_MANY_REQUESTS, ProblemCode::Busy);
+                let mut refusal = Self::new(status, code, message, None);
+                // Whole seconds, and never immediately.
+                let seconds = retry_after.as_millis().div_ceil(1_000).max(1);
+                refusal.body.retry_after_seconds = u64::try_from(seconds).ok();
+                refusal
+            }
             ServiceError::Busy { message } => Self::new(
                 StatusCode::TOO_MANY_REQUESTS,
                 ProblemCode::Busy,
@@ -240,6 +252,12 @@ impl ErrorReply {
 
 impl IntoResponse for ErrorReply {
     fn into_response(self) -> Response {
-        (self.status, Json(Problem { error: self.body })).into_response()
+        let retry_after = self.body.retry_after_seconds;
+        let mut response = (self.status, Json(Problem { error: self.body })).into_response();
+        if let Some(seconds) = retry_after {
+            let headers = response.headers_mut();
+            headers.insert(header::RETRY_AFTER, seconds.into());
+        }
+        response
     }
 }

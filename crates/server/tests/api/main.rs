@@ -4,6 +4,7 @@ mod access;
 mod agent_runs;
 mod applications;
 mod branches;
+mod budgets;
 mod cluster;
 mod commands;
 mod compiles;

@@ -30,6 +30,7 @@ mod witness;
 mod writer;
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -71,6 +72,9 @@ struct Inner {
     hub: Arc<Hub>,
     readers: Arc<Readers>,
     clock: Arc<dyn Clock>,
+    quota_bytes: i64,
+    /// As of the last write.
+    used_bytes: Arc<AtomicI64>,
 }
 
 impl EmbeddedStore {
@@ -148,6 +152,8 @@ fn open(directory: PathBuf, options: EmbeddedOptions) -> Result<EmbeddedStore, S
     ));
     let readers = Arc::new(Readers::new(path.clone()));
     let (messages, received) = channel();
+    let used_bytes = Arc::new(AtomicI64::new(0));
+    let quota_bytes = file::quota(&options);
     let writer = Writer {
         connection: opened.connection,
         path,
@@ -164,6 +170,7 @@ fn open(directory: PathBuf, options: EmbeddedOptions) -> Result<EmbeddedStore, S
         trimming: true,
         rest_until: None,
         quota_bytes: file::quota(&options),
+        used_bytes: Arc::clone(&used_bytes),
         failed: false,
         lock,
     };
@@ -185,6 +192,8 @@ fn open(directory: PathBuf, options: EmbeddedOptions) -> Result<EmbeddedStore, S
             hub,
             readers,
             clock: options.clock,
+            quota_bytes,
+            used_bytes,
         }),
     })
 }
@@ -224,6 +233,12 @@ impl Store for EmbeddedStore {
         let registration = self.inner.hub.register(prefix, start)?;
         let readers = Arc::clone(&self.inner.readers);
         Ok(watching::stream(registration, prefix.to_owned(), readers))
+    }
+
+    fn fullness(&self) -> Option<u8> {
+        let used = self.inner.used_bytes.load(Ordering::Relaxed);
+        let percent = used.saturating_mul(100) / self.inner.quota_bytes.max(1);
+        Some(u8::try_from(percent.clamp(0, 100)).unwrap_or(100))
     }
 
     async fn lease_grant(&self, ttl: Duration) -> Result<LeaseId, StoreError> {

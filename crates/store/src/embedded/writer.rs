@@ -6,6 +6,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -68,6 +69,8 @@ pub(super) struct Writer {
     pub(super) rest_until: Option<Instant>,
     /// The quota in bytes. When it is reached, only requests that free space are accepted.
     pub(super) quota_bytes: i64,
+    /// The bytes that are used, for readers.
+    pub(super) used_bytes: Arc<AtomicI64>,
     /// The disk did not confirm a write, so nothing can be guaranteed any more.
     pub(super) failed: bool,
     /// Released last.
@@ -193,7 +196,9 @@ impl Writer {
             .transaction_with_behavior(TransactionBehavior::Immediate)
             .map_err(not_done)?;
         let mut group = CommitGroup::new(&transaction, &self.leases, self.revision, self.oldest);
-        group.room_bytes = self.quota_bytes - used_bytes(&transaction).map_err(not_done)?;
+        let used = used_bytes(&transaction).map_err(not_done)?;
+        self.used_bytes.store(used, Ordering::Relaxed);
+        group.room_bytes = self.quota_bytes - used;
         work(&mut group).map_err(GroupStop::NotDone)?;
         let staged = group.staged;
         if let Err(error) = transaction.commit() {

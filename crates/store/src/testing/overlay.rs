@@ -37,6 +37,11 @@ pub trait Overlay: Send + Sync + 'static {
         self.inner().without_majority_for()
     }
 
+    /// Replaces [`Store::fullness`].
+    fn used_percentage(&self) -> Option<u8> {
+        self.inner().fullness()
+    }
+
     /// Replaces [`Store::commit`].
     fn do_commit(
         &self,
@@ -84,6 +89,10 @@ impl<O: Overlay> Store for O {
 
     async fn watch(&self, prefix: &str, start: WatchStart) -> Result<WatchStream, StoreError> {
         self.around(Call::Read, self.do_watch(prefix, start)).await
+    }
+
+    fn fullness(&self) -> Option<u8> {
+        self.used_percentage()
     }
 
     fn without_majority_for(&self) -> Option<Duration> {

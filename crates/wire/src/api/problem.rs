@@ -19,6 +19,9 @@ pub struct ProblemBody {
     /// For a refused gap: the expected number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wanted: Option<u64>,
+    /// For a caller that is over its budget: when to try again, as in the header `Retry-After`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after_seconds: Option<u64>,
 }
 
 /// The kinds of errors, for programs.

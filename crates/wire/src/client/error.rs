@@ -66,6 +66,9 @@ pub struct Problem {
     /// The number that the server expects instead, if it refused a gap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wanted: Option<u64>,
+    /// When to try again, if the caller is over its budget.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after_seconds: Option<u64>,
 }
 
 #[derive(Deserialize)]
@@ -83,6 +86,7 @@ impl Problem {
                 message: format!("the server answered {status}"),
                 hint: None,
                 wanted: None,
+                retry_after_seconds: None,
             },
         }
     }
@@ -179,6 +183,14 @@ impl ClientError {
     pub fn expected_number(&self) -> Option<u64> {
         match self {
             Self::Api { problem, .. } => problem.wanted,
+            _ => None,
+        }
+    }
+
+    /// Returns how long to wait before the next request, if the caller is over its budget.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Api { problem, .. } => problem.retry_after_seconds.map(Duration::from_secs),
             _ => None,
         }
     }
