@@ -4,8 +4,8 @@ use clap::{Parser, Subcommand};
 
 use crate::commands::{
     agent, bound, catalog, cert, cluster, compile, completions, config, console, demo, environment,
-    facts, lock, man, module, node, once, plan, query, reactor, release, report, repository,
-    restore, run, server, states, token, trigger,
+    facts, isolated, lock, man, module, node, once, plan, query, reactor, release, report,
+    repository, restore, run, server, states, token, trigger,
 };
 use crate::global_options::Global;
 use crate::local_apply::ApplyArgs;
@@ -109,6 +109,10 @@ pub(crate) enum Command {
     Reactor(reactor::ReactorCommand),
     #[command(hide = true)]
     Bound(bound::BoundArguments),
+    #[command(hide = true)]
+    CodeWorker,
+    #[command(hide = true)]
+    Isolated(isolated::IsolatedArguments),
     /// Check the configuration
     #[command(subcommand)]
     Config(config::ConfigCommand),

@@ -1,6 +1,6 @@
 //! Compile problems and progress as text.
 
-use bunraku_wire::api::{CompileNote, CompileProblem, CompileProgress};
+use bunraku_wire::api::{CompileNote, CompileOutcome, CompileProblem, CompileProgress};
 
 /// Formats `file:line:column: message`, as far as the position is known.
 pub(crate) fn place(problem: &CompileProblem) -> String {
@@ -18,10 +18,36 @@ pub(crate) fn place(problem: &CompileProblem) -> String {
     text + &problem.message
 }
 
+/// Formats the outcome of a compile in a few words.
+pub(crate) fn outcome_words(outcome: &CompileOutcome) -> &'static str {
+    match outcome {
+        CompileOutcome::Compiled { .. } => "compiled",
+        CompileOutcome::Failed {
+            quarantined: true, ..
+        } => "quarantined",
+        CompileOutcome::Failed { .. } => "failed",
+        CompileOutcome::NoCode => "no code",
+        CompileOutcome::NoFacts => "no facts",
+    }
+}
+
+/// Formats the problems of a failed compile, with their hints. Other outcomes have none.
+pub(crate) fn problem_lines(outcome: &CompileOutcome) -> Vec<String> {
+    let CompileOutcome::Failed { problems, .. } = outcome else {
+        return Vec::new();
+    };
+    let lines = problems.iter().flat_map(|problem| {
+        let hint = problem.hint.iter().map(|hint| format!("hint: {hint}"));
+        std::iter::once(place(problem)).chain(hint)
+    });
+    lines.collect()
+}
+
 pub(crate) fn progress(progress: &CompileProgress) -> String {
     let parts = [
         (progress.compiled, "compiled"),
         (progress.failed, "failed"),
+        (progress.quarantined, "of them quarantined"),
         (progress.waiting, "waiting"),
         (progress.without_facts, "without facts"),
     ];

@@ -7,9 +7,9 @@ use clap::CommandFactory;
 
 use crate::arguments::{Arguments, Command};
 use crate::commands::{
-    agent, apply, bound, catalog, cert, cluster, compile, completions, config, console, demo,
-    environment, facts, lock, man, module, node, once, plan, query, reactor, release, report,
-    repository, restore, run, server, states, token, trigger,
+    agent, apply, bound, catalog, cert, cluster, code_worker, compile, completions, config,
+    console, demo, environment, facts, isolated, lock, man, module, node, once, plan, query,
+    reactor, release, report, repository, restore, run, server, states, token, trigger,
 };
 use crate::config::load;
 use crate::context::Context;
@@ -20,6 +20,12 @@ use crate::wiring::Wiring;
 
 pub(crate) fn run(arguments: Arguments, wiring: Wiring) -> Result<ExitCode, Failure> {
     let Arguments { global, command } = arguments;
+    // These serve a server, which has told them everything. They read no configuration.
+    let command = match command {
+        Command::CodeWorker => return code_worker::run().map(ExitCode::from),
+        Command::Isolated(arguments) => return isolated::run(arguments).map(ExitCode::from),
+        command => command,
+    };
     // Daemons log their actions. Commands log only problems.
     let usual = match command {
         Command::Server(_) | Command::Agent(_) => "info",
@@ -66,7 +72,7 @@ pub(crate) fn run(arguments: Arguments, wiring: Wiring) -> Result<ExitCode, Fail
         Command::Console(arguments) => console::run(&arguments, &context),
         Command::Completions(arguments) => completions::run(&arguments, Arguments::command()),
         Command::Man(arguments) => man::run(&arguments, Arguments::command()),
-        Command::Config(_) => Ok(Exit::Done),
+        Command::Config(_) | Command::CodeWorker | Command::Isolated(_) => Ok(Exit::Done),
     };
     exit.map(ExitCode::from)
 }

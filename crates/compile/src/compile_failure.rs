@@ -9,6 +9,9 @@ pub enum CompileFailure {
     /// The code is at fault: the same code and facts fail again.
     #[error("{}", join_problems(.0))]
     Problems(Vec<CompileProblem>),
+    /// The code killed the process that compiled it. The text says how.
+    #[error("{0}")]
+    WorkerDied(String),
     /// Something around the code failed: a retry may help.
     #[error("the compile did not run")]
     Temporary(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -31,6 +34,7 @@ impl CompileFailure {
     pub(crate) fn into_service_error(self, what: &str) -> ServiceError {
         match self {
             Self::Problems(problems) => ServiceError::invalid(join_problems(&problems)),
+            Self::WorkerDied(message) => ServiceError::invalid(message),
             Self::Temporary(source) => ServiceError::Internal {
                 what: what.to_owned(),
                 source,

@@ -219,6 +219,10 @@ pub struct NodePage {
     pub node: NodeLine,
     pub server: String,
     pub agent: String,
+    /// `quarantined` or `failed`, if the newest compile failed.
+    pub compile: Option<String>,
+    /// Its problems and hints.
+    pub compile_problems: Vec<String>,
     pub queue: Vec<String>,
     pub reports: Vec<ReportLine>,
     pub facts: Vec<FactLine>,

@@ -66,6 +66,8 @@ fn whatever_nodes_say_is_text() {
         node: node(),
         server: HOSTILE.to_owned(),
         agent: HOSTILE.to_owned(),
+        compile: Some(HOSTILE.to_owned()),
+        compile_problems: vec![HOSTILE.to_owned()],
         queue: vec![HOSTILE.to_owned()],
         reports: vec![report()],
         facts: vec![bunraku_console::FactLine {

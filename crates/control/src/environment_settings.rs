@@ -29,6 +29,9 @@ pub struct EnvironmentSettings {
     /// The interval between two looks for new commits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub poll_seconds: Option<u64>,
+    /// An operator allows the repository to run programs on servers (`compiler: external`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub allows_external_compiler: bool,
     pub created: Timestamp,
 }
 

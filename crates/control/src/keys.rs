@@ -53,6 +53,8 @@ pub const CODE_PLUGINS: &str = "code-plugins/";
 pub const COMPILE_QUEUE: &str = "compile-queue/";
 /// The server that compiles a node.
 pub const COMPILE_CLAIMS: &str = "compile-claims/";
+/// Compiles that are under way, or that killed what compiled them.
+pub const COMPILE_ATTEMPTS: &str = "compile-attempts/";
 /// The outcome of each node's newest compile.
 pub const COMPILE_STATUS: &str = "compile-status/";
 /// The newest good catalog of each node.
@@ -482,6 +484,12 @@ pub fn compile_request(node: &NodeName) -> String {
 /// Written by the server that compiles the node, bound to its lease.
 pub fn compile_claim(node: &NodeName) -> String {
     format!("{COMPILE_CLAIMS}{node}")
+}
+
+/// Written with the claim; deleted with the outcome, unless the compile killed
+/// its worker or its server.
+pub fn compile_attempt(node: &NodeName) -> String {
+    format!("{COMPILE_ATTEMPTS}{node}")
 }
 
 /// Written by the compile service with every outcome.

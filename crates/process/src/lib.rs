@@ -17,8 +17,10 @@ mod child;
 mod confine;
 mod descendants;
 mod group;
+mod isolation;
 mod output;
 mod program;
+mod sandbox;
 mod status;
 mod work;
 
@@ -28,8 +30,10 @@ pub use child::Child;
 pub use confine::RunAs;
 pub use descendants::end_own_descendants;
 pub use group::ProcessGroup;
+pub use isolation::Isolation;
 pub use output::{Output, OutputError, OutputLimits};
 pub use program::Program;
+pub use sandbox::{Sandbox, SandboxError, limit_cpu};
 pub use status::{describe, shell_code};
 pub use work::{LeftProcess, WorkLog};
 

@@ -1,6 +1,7 @@
 //! The compiler's interface to the outside. The crate itself reads no file, no clock and no
 //! machine.
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// A tree of files.
@@ -45,7 +46,8 @@ pub trait World: Send + Sync {
 }
 
 /// The result of looking up a state function, with its translation for the engine.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Lookup {
     Known(Function),
     /// The module has no such function.
@@ -54,7 +56,7 @@ pub enum Lookup {
 }
 
 /// The translation of one state function to a resource type.
-#[derive(Clone, PartialEq, Debug, Default)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Function {
     /// The resource type.
     pub type_name: String,

@@ -4,13 +4,13 @@ use bunraku_model::{EnvironmentName, NodeName};
 use bunraku_wire::Client;
 use bunraku_wire::api::{
     CompileOutcome, CompileRequested, CompileSelection, CompileStatus, CompileStatusRequest,
-    QueuedCompile,
+    NodeSummary, QueuedCompile,
 };
-use bunraku_wire::endpoints::{ListCompileQueue, RequestCompiles, ShowCompiles};
+use bunraku_wire::endpoints::{ListCompileQueue, ListNodes, RequestCompiles, ShowCompiles};
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
 
-use crate::compile_view::{note, place};
+use crate::compile_view::{note, outcome_words, place, problem_lines};
 use crate::connection::failed;
 use crate::context::Context;
 use crate::exit::Exit;
@@ -27,6 +27,7 @@ const AT_ONCE: usize = 500;
   bunraku compile web-1.example.com --wait
   bunraku compile --environment production
   bunraku compile queue
+  bunraku compile list --failed
 
 With `--wait`: exit code 0 if all nodes are compiled, 3 if some failed."
 )]
@@ -50,6 +51,12 @@ pub(crate) struct CompileArguments {
 enum CompileCommand {
     /// Show the compile queue in order
     Queue,
+    /// List the newest compile of each node
+    List {
+        /// Only failed and quarantined compiles
+        #[arg(long)]
+        failed: bool,
+    },
 }
 
 pub(crate) fn run(arguments: CompileArguments, context: &Context) -> Result<Exit, Failure> {
@@ -67,6 +74,7 @@ pub(crate) fn run(arguments: CompileArguments, context: &Context) -> Result<Exit
     context.with_client(|client| async move {
         match arguments.command {
             Some(CompileCommand::Queue) => queue(&client, json).await,
+            Some(CompileCommand::List { failed }) => list(&client, failed, json).await,
             None => compile(&client, &selection, arguments.wait, json).await,
         }
     })
@@ -99,6 +107,54 @@ async fn queue(client: &Client, json: bool) -> Result<Exit, Failure> {
             format!("{} ago", ago(one.since, now)),
             started.unwrap_or_default(),
         ]);
+    }
+    table.print()?;
+    Ok(Exit::Done)
+}
+
+async fn list(client: &Client, only_failed: bool, json: bool) -> Result<Exit, Failure> {
+    let nodes: Vec<NodeSummary> = client
+        .call(ListNodes)
+        .await
+        .map_err(|error| failed(&error))?;
+    let names: Vec<NodeName> = nodes.into_iter().map(|node| node.name).collect();
+    let mut statuses: Vec<CompileStatus> = Vec::new();
+    for nodes in names.chunks(AT_ONCE) {
+        let request = CompileStatusRequest {
+            nodes: nodes.to_vec(),
+            wait_seconds: 0,
+        };
+        let some = client.call_with(ShowCompiles, &request).await;
+        statuses.extend(some.map_err(|error| failed(&error))?);
+    }
+    if only_failed {
+        statuses.retain(|status| {
+            let outcome = status.last.as_ref().map(|last| &last.outcome);
+            matches!(outcome, Some(CompileOutcome::Failed { .. }))
+        });
+    }
+    if json {
+        output::json(&statuses)?;
+        return Ok(Exit::Done);
+    }
+    if statuses.is_empty() {
+        eprintln!("no compiles");
+        return Ok(Exit::Done);
+    }
+    let now = Timestamp::now();
+    let mut table = Table::new(&["NODE", "ENVIRONMENT", "OUTCOME", "WHEN", "PROBLEM"]);
+    for status in &statuses {
+        let mut row = vec![status.node.to_string()];
+        match &status.last {
+            None => row.extend(["", "never compiled", "", ""].map(str::to_owned)),
+            Some(last) => row.extend([
+                last.environment.to_string(),
+                outcome_words(&last.outcome).to_owned(),
+                format!("{} ago", ago(last.at, now)),
+                (problem_lines(&last.outcome).into_iter().next()).unwrap_or_default(),
+            ]),
+        }
+        table.row(row);
     }
     table.print()?;
     Ok(Exit::Done)
@@ -179,14 +235,19 @@ fn line(status: &CompileStatus) -> String {
                 output::count(*resources, "resource")
             )
         }
-        CompileOutcome::Failed { problems } => {
-            let lines = problems
-                .iter()
-                .map(|problem| format!("    {}\n", place(problem)));
-            format!(
-                "✗ {node}  failed; keeps its previous catalog\n{}",
-                lines.collect::<String>()
-            )
+        outcome @ CompileOutcome::Failed {
+            problems,
+            quarantined,
+        } => {
+            let lines: String = if *quarantined {
+                let lines = problem_lines(outcome).into_iter();
+                lines.map(|line| format!("    {line}\n")).collect()
+            } else {
+                let lines = problems.iter().map(place);
+                lines.map(|line| format!("    {line}\n")).collect()
+            };
+            let word = outcome_words(outcome);
+            format!("✗ {node}  {word}; keeps its previous catalog\n{lines}")
         }
         CompileOutcome::NoCode => {
             format!(

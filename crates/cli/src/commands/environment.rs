@@ -50,6 +50,9 @@ pub(crate) enum EnvironmentCommand {
         /// Look for new commits at this interval, such as `5m` [default: only webhooks]
         #[arg(long, value_name = "INTERVAL")]
         poll: Option<HumanDuration>,
+        /// Let the repository run programs on the servers (`compiler: external`)
+        #[arg(long)]
+        allow_external_compiler: bool,
     },
     /// List environments
     List,
@@ -79,6 +82,12 @@ pub(crate) enum EnvironmentCommand {
         /// Look for new commits at this interval, such as `5m`; `0s` disables it
         #[arg(long, value_name = "INTERVAL")]
         poll: Option<HumanDuration>,
+        /// Let the repository run programs on the servers (`compiler: external`)
+        #[arg(long)]
+        allow_external_compiler: bool,
+        /// Do not let the repository run programs on the servers
+        #[arg(long, conflicts_with = "allow_external_compiler")]
+        deny_external_compiler: bool,
         /// Create a new webhook secret; the old one stops working
         #[arg(long)]
         new_hook_secret: bool,
@@ -134,6 +143,7 @@ pub(crate) fn run(command: EnvironmentCommand, context: &Context) -> Result<Exit
                 volatile,
                 order,
                 poll,
+                allow_external_compiler,
             } => {
                 let new = NewEnvironment {
                     name,
@@ -143,6 +153,7 @@ pub(crate) fn run(command: EnvironmentCommand, context: &Context) -> Result<Exit
                     volatile,
                     order,
                     poll_seconds: poll.map(|every| every.0.as_secs()),
+                    allow_external_compiler,
                 };
                 let added = client.call_with(CreateEnvironment, &new).await;
                 changed(&added.map_err(|error| failed(&error))?, json, "Created")
@@ -157,6 +168,8 @@ pub(crate) fn run(command: EnvironmentCommand, context: &Context) -> Result<Exit
                 order,
                 default_order,
                 poll,
+                allow_external_compiler,
+                deny_external_compiler,
                 new_hook_secret,
             } => {
                 let change = EnvironmentChange {
@@ -171,6 +184,8 @@ pub(crate) fn run(command: EnvironmentCommand, context: &Context) -> Result<Exit
                     order,
                     default_order,
                     poll_seconds: poll.map(|every| every.0.as_secs()),
+                    allow_external_compiler: (allow_external_compiler || deny_external_compiler)
+                        .then_some(allow_external_compiler),
                     new_hook_secret,
                 };
                 let at = ChangeEnvironment.at(&name);
@@ -320,6 +335,8 @@ async fn show(client: &Client, name: &EnvironmentName, json: bool) -> Result<Exi
     ];
     let owner =
         (summary.repository.as_ref()).map(|repository| ("repository", repository.to_string()));
+    let external = (summary.allows_external_compiler)
+        .then(|| ("programs", "allowed (`compiler: external`)".to_owned()));
     let poll = (summary.poll_seconds).map(|seconds| ("poll", format!("every {seconds} s")));
     let modules = (!detail.modules.is_empty()).then(|| {
         let count = detail.modules.len();
@@ -337,6 +354,7 @@ async fn show(client: &Client, name: &EnvironmentName, json: bool) -> Result<Exi
         .iter()
         .chain(&owner)
         .chain(&poll)
+        .chain(&external)
         .chain(&modules)
         .chain(&pin)
         .map(|(name, value)| format!("{name:<12} {value}\n"))

@@ -2,13 +2,17 @@
 
 use bunraku_model::{Activity, Administration, Connection, EnvironmentName, NodeName};
 use bunraku_wire::Client;
-use bunraku_wire::api::{AssignRequest, Command, DisableRequest, NodeSummary};
+use bunraku_wire::api::{
+    AssignRequest, Command, CompileStatus, CompileStatusRequest, DisableRequest, NodeSummary,
+};
 use bunraku_wire::endpoints::{
-    AssignEnvironment, DisableNode, EnableNode, Endpoint, ListNodes, RemoveNode, ShowNode,
+    AssignEnvironment, DisableNode, EnableNode, Endpoint, ListNodes, RemoveNode, ShowCompiles,
+    ShowNode,
 };
 use clap::Subcommand;
 
 use super::{node_queue, node_run};
+use crate::compile_view::{outcome_words, problem_lines};
 use crate::connection::failed;
 use crate::context::Context;
 use crate::duration::HumanDuration;
@@ -207,10 +211,33 @@ async fn show(client: &Client, node: &NodeName, json: bool) -> Result<Exit, Fail
         ),
         ("commands", format!("{} waiting", summary.pending_commands)),
     ];
+    let compile = failed_compile(client, node).await?;
     let text: String = lines
         .iter()
+        .chain(&compile)
         .map(|(name, value)| format!("{name:<15} {value}\n"))
         .collect();
     output::write(&text)?;
     Ok(Exit::Done)
+}
+
+/// Returns the line of a node whose newest compile failed.
+async fn failed_compile(
+    client: &Client,
+    node: &NodeName,
+) -> Result<Option<(&'static str, String)>, Failure> {
+    let request = CompileStatusRequest {
+        nodes: vec![node.clone()],
+        wait_seconds: 0,
+    };
+    let statuses = client.call_with(ShowCompiles, &request).await;
+    let statuses: Vec<CompileStatus> = statuses.map_err(|error| failed(&error))?;
+    let outcome = statuses.into_iter().next().and_then(|status| status.last);
+    let outcome = outcome.map(|last| last.outcome);
+    let problems = outcome.as_ref().map(problem_lines).unwrap_or_default();
+    Ok(outcome.filter(|_| !problems.is_empty()).map(|outcome| {
+        let mut text = format!("{}: ", outcome_words(&outcome));
+        text.push_str(&problems.join(&format!("\n{:<15} ", "")));
+        ("compile", text)
+    }))
 }

@@ -8,7 +8,9 @@ use std::time::Duration;
 use bunraku_cluster::member::Member;
 use bunraku_compile::catalogs::CatalogOptions;
 use bunraku_compile::code::{CodeOptions, GitCredential};
-use bunraku_compile::compiles::{CompileOptions, PuppetOptions};
+use bunraku_compile::compiles::{
+    CompileOptions, ExternalPrograms, ProgramIsolation, PuppetOptions, WorkerOptions,
+};
 use bunraku_control::{CertificateOptions, Clock, CommandOptions, FactOptions, ReportOptions};
 use bunraku_model::NodeName;
 use bunraku_server::{
@@ -348,7 +350,10 @@ fn server_options(
         listen.set_port(port.parse()?);
         names.push(host.trim_matches(['[', ']']).to_owned());
     }
-    let compiles = compile_options(section, &name);
+    let compiles = CompileOptions {
+        workers: Arc::new(worker_options(section, &data_dir)?),
+        ..compile_options(section, &name)
+    };
     let services = ServiceOptions {
         cluster: member.map(|member| member::link(member, &section.cluster)),
         data_dir,
@@ -454,6 +459,33 @@ fn compile_options(section: &ServerSection, name: &NodeName) -> CompileOptions {
         puppet: Arc::new(puppet_options(&section.compile.puppet, name)),
         ..usual
     }
+}
+
+/// Code is compiled by this same program, in processes of its own.
+fn worker_options(section: &ServerSection, data_dir: &Path) -> Result<WorkerOptions, Failure> {
+    let program = std::env::current_exe()?;
+    let words = |command: &str| vec![program.clone().into_os_string(), command.into()];
+    let user = section.compile.external_user.as_deref().map(|name| {
+        let user = uzers::get_user_by_name(name);
+        let found = user.map(|user| (user.uid(), user.primary_group_id()));
+        found.filter(|(uid, _)| *uid != 0).ok_or_else(|| {
+            Failure::new(format!("there is no user `{name}` without root's rights"))
+                .hint("set `external_user` under [server.compile] to a user of its own")
+        })
+    });
+    let mut hidden = vec![std::path::absolute(data_dir)?];
+    hidden.extend(section.authority.directory.clone());
+    Ok(WorkerOptions {
+        program: Some(words("code-worker")),
+        external: ExternalPrograms::Isolated(ProgramIsolation {
+            helper: words("isolated"),
+            hidden,
+            user: user.transpose()?,
+        }),
+        memory: section.compile.worker_memory.max(64) << 20,
+        time_limit: section.compile.worker_time_limit.0,
+        needs_landlock: section.compile.require_landlock,
+    })
 }
 
 fn puppet_options(section: &PuppetCompileSection, name: &NodeName) -> PuppetOptions {

@@ -138,6 +138,14 @@ pub(crate) struct CompileSection {
     pub(crate) max_code_files: usize,
     /// The number of commits kept per environment.
     pub(crate) keep_commits: usize,
+    /// The memory of one worker that compiles states or a static site, in MiB.
+    pub(crate) worker_memory: u64,
+    /// The time limit for one catalog of states or a static site.
+    pub(crate) worker_time_limit: HumanDuration,
+    /// Compile states and static sites only if the kernel can confine access to files.
+    pub(crate) require_landlock: bool,
+    /// The user of external compilers; by default, each environment has a user id of its own.
+    pub(crate) external_user: Option<String>,
     /// The Puppet Forge, or a mirror of it.
     pub(crate) forge: String,
     /// A file with the token for a private Forge.
@@ -202,6 +210,10 @@ impl Default for CompileSection {
             max_code_bytes: 512 << 20,
             max_code_files: 100_000,
             keep_commits: 10,
+            worker_memory: 1_024,
+            worker_time_limit: HumanDuration::from_secs(60),
+            require_landlock: true,
+            external_user: None,
             forge: CodeOptions::default().forge,
             forge_token_file: None,
             keep_copies: HumanDuration::from_secs(CodeOptions::default().keep_copies.as_secs()),

@@ -3,16 +3,19 @@
 use bunraku_console::{Count, FactLine, NodeLine, NodePage, NodesPage, ReportLine, Section, Tone};
 use bunraku_model::{Connection, NodeName, StatusWord};
 use bunraku_wire::api::{
-    FactsReply, NodeQueue, NodeSummary, ReportPage, ReportState, ReportSummary,
+    CompileStatus, CompileStatusRequest, FactsReply, NodeQueue, NodeSummary, ReportPage,
+    ReportState, ReportSummary,
 };
 use bunraku_wire::endpoints::{
-    Endpoint, ListNodes, ListReports, ReportsQuery, ShowFacts, ShowNode, ShowNodeQueue,
+    Endpoint, ListNodes, ListReports, ReportsQuery, ShowCompiles, ShowFacts, ShowNode,
+    ShowNodeQueue,
 };
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::page::{PageError, Source};
+use crate::compile_view::{outcome_words, problem_lines};
 use crate::node_view::{causes, describe_entry, note};
 use crate::output::ago;
 use crate::report_view::{counts, state};
@@ -141,6 +144,16 @@ pub(super) async fn one(source: &Source, node: &str) -> Result<NodePage, PageErr
         source.client.call(ShowFacts.at(&name)),
         source.client.call(ShowNodeQueue.at(&name)),
     );
+    let request = CompileStatusRequest {
+        nodes: vec![name.clone()],
+        wait_seconds: 0,
+    };
+    let compiles = source.client.call_with(ShowCompiles, &request).await;
+    let last = compiles
+        .ok()
+        .and_then(|all: Vec<CompileStatus>| all.into_iter().next()?.last);
+    let failed_compile = last.map(|last| last.outcome);
+    let failed_compile = failed_compile.filter(|it| !problem_lines(it).is_empty());
     let now = Timestamp::now();
     let lines = reports
         .reports
@@ -159,6 +172,13 @@ pub(super) async fn one(source: &Source, node: &str) -> Result<NodePage, PageErr
             }
         },
         agent: node.agent_version.unwrap_or_else(|| "unknown".to_owned()),
+        compile: failed_compile
+            .as_ref()
+            .map(|it| outcome_words(it).to_owned()),
+        compile_problems: failed_compile
+            .as_ref()
+            .map(problem_lines)
+            .unwrap_or_default(),
         queue: queue.map_or_else(|_| Vec::new(), |queue| queue_lines(&queue, now)),
         reports: lines.collect(),
         facts: facts.map_or_else(|_| Vec::new(), |reply| fact_lines(&reply)),

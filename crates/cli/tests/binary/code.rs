@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::sandbox::Gate;
 use crate::ssh::SshServer;
 use crate::support::{ServerProcess, Site, eventually, run, told};
 
-fn commit(repository: &Path, files: &[(&str, &str)]) {
+pub(crate) fn commit(repository: &Path, files: &[(&str, &str)]) {
     for (path, text) in files {
         std::fs::write(repository.join(path), text).expect("a file");
     }
@@ -17,7 +18,7 @@ fn commit(repository: &Path, files: &[(&str, &str)]) {
     run(repository, "git", &[&who[..], &message[..]].concat());
 }
 
-fn repository(site: &Site, files: &[(&str, &str)]) -> PathBuf {
+pub(crate) fn repository(site: &Site, files: &[(&str, &str)]) -> PathBuf {
     let path = site.path("code");
     std::fs::create_dir_all(&path).expect("a directory");
     run(&path, "git", &["init", "--quiet", "--initial-branch=main"]);
@@ -257,33 +258,24 @@ fn a_node_applies_in_the_order_of_its_environment_unless_its_agent_has_another()
 fn a_server_that_is_killed_while_a_compiler_works_loses_nothing() {
     let site = Site::new();
     let (server, agent) = fleet(&site, &[]);
-    let (started, go) = (site.path("started"), site.path("go"));
-    let script = format!(
-        "#!/usr/bin/env python3
-import json, os, sys, time
-for line in sys.stdin:
-    request = json.loads(line)
-    open({started:?}, 'a').write('x')
-    while not os.path.exists({go:?}):
-        time.sleep(0.02)
-    catalog = {{'name': request['node'], 'resources': [{{'type': 'Notify', 'title': 'done'}}]}}
-    print(json.dumps({{'id': request['id'], 'catalog': catalog}}), flush=True)
-"
-    );
+    let gate = Gate::new();
+    let script = gate.program();
     let settings = "compiler: external\ncommand: [./compile.py]\ntime_limit: 600\n";
     let files = [("bunraku.yaml", settings), ("compile.py", script.as_str())];
     let code = repository(&site, &files);
-    add(&server, &format!("file://{}", code.display()));
+    let url = format!("file://{}", code.display());
+    let allowed = "--allow-external-compiler";
+    let added = server.operator(&["environment", "add", "production", &url, allowed]);
+    assert_eq!(added.status.code(), Some(0), "{}", told(&added));
     let asked = server.operator(&["environment", "deploy", "production"]);
     assert_eq!(asked.status.code(), Some(0), "{}", told(&asked));
-    eventually("the compiler works", || started.exists());
+    let first = gate.wait();
     let port = server.address.port();
     drop(agent);
     server.running.kill();
-    std::fs::remove_file(&started).expect("a file");
     let server = site.server("server", port, &[]);
-    eventually("another compiler works", || started.exists());
-    std::fs::write(&go, "").expect("a file");
+    gate.wait().open();
+    drop((first, gate));
     let compiled = server.operator(&["compile", "web-1", "--wait"]);
     assert_eq!(compiled.status.code(), Some(0), "{}", told(&compiled));
     let shown = server.json(&["environment", "show", "production"]);

@@ -28,6 +28,7 @@ mod puppet_runs;
 mod puppet_server;
 mod reactors;
 mod runs;
+mod sandbox;
 mod ssh;
 mod support;
 mod triggers;

@@ -146,7 +146,9 @@ async fn compile(
             files.extend(new.map(|file| (file.content, file.from)));
             Ok(Ok(proposed.catalog))
         }
-        Err(failure @ CompileFailure::Problems(_)) => Ok(Err(failure.to_string())),
+        Err(failure @ (CompileFailure::Problems(_) | CompileFailure::WorkerDied(_))) => {
+            Ok(Err(failure.to_string()))
+        }
         Err(failure @ CompileFailure::Temporary(_)) => {
             Err(ServiceError::internal("cannot compile a node now", failure))
         }

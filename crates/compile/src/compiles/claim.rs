@@ -5,6 +5,8 @@ use bunraku_store::{Compare, Revision, Transaction, TransactionOutcome};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::attempts::AttemptRecord;
+use super::view::QueuedRequest;
 use super::{Compiles, WorkLease};
 use bunraku_control::document;
 use bunraku_control::{ServiceError, keys};
@@ -26,6 +28,13 @@ pub(super) struct Claim {
     /// The request's revision at the time of the claim. If it differs now, a
     /// new request came.
     pub(super) requested: Revision,
+    /// A person asked for the compile.
+    pub(super) asked: bool,
+    /// The node's attempt as this claim left it, and its revision.
+    pub(super) record: AttemptRecord,
+    pub(super) attempt: Revision,
+    /// The attempt before this one ended with its server.
+    pub(super) was_interrupted: bool,
 }
 
 impl Compiles {
@@ -34,7 +43,7 @@ impl Compiles {
     pub(super) async fn claim(
         &self,
         node: &NodeName,
-        requested: Revision,
+        requested: QueuedRequest,
         lease: &WorkLease,
     ) -> Result<Option<Claim>, ServiceError> {
         let key = keys::compile_claim(node);
@@ -42,16 +51,31 @@ impl Compiles {
             server: self.inner.server,
             started: self.inner.clock.now(),
         };
+        let attempt_key = keys::compile_attempt(node);
+        let known = document::read::<AttemptRecord>(&*self.inner.store, &attempt_key).await?;
+        let entry = known.as_ref().map(|known| known.entry.clone());
+        let mut record = known.map(|known| known.document).unwrap_or_default();
+        // Nobody has claimed the node, so the server that left this open is dead.
+        let was_interrupted = record.open.replace(self.inner.server).is_some();
         let transaction = Transaction::new()
-            .when(Compare::Modified(keys::compile_request(node), requested))
+            .when(Compare::Modified(
+                keys::compile_request(node),
+                requested.revision,
+            ))
             .when(Compare::Absent(key.clone()))
+            .when_unchanged(&attempt_key, entry.as_ref())
+            .put(attempt_key, document::encode(&record))
             .put_with_lease(key, document::encode(&document), lease.id);
         Ok(match self.inner.store.commit(transaction).await? {
             TransactionOutcome::Refused(_) => None,
             TransactionOutcome::Committed(token) => Some(Claim {
                 node: node.clone(),
                 token,
-                requested,
+                requested: requested.revision,
+                asked: requested.asked,
+                record,
+                attempt: token,
+                was_interrupted,
             }),
         })
     }
@@ -62,6 +86,7 @@ impl Compiles {
         let transaction = Transaction::new()
             .when(Compare::Modified(key.clone(), claim.token))
             .delete(key);
+        let transaction = Self::close_in(transaction, claim, Some(&claim.record));
         self.inner.store.commit(transaction).await?;
         Ok(())
     }

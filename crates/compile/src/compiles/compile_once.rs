@@ -7,6 +7,7 @@ use bunraku_wire::api::{CompileNote, CompileProblem, DeployedCode};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use super::attempts::AttemptRecord;
 use super::compiled::config_version;
 use super::compiler::CompileRequest;
 use super::{CompileFailure, Compiles};
@@ -57,15 +58,24 @@ pub(super) enum CompileAttempt {
         problems: Vec<CompileProblem>,
         /// Questions about other nodes, until it failed.
         asked: Vec<AskedQuestion>,
+        /// The deaths because of which it was not tried.
+        quarantine: Option<AttemptRecord>,
     },
 }
 
+/// The inputs of an attempt, or the reason why there is none.
+pub(super) enum PreparedCompile {
+    Ready(EnvironmentName, Box<CompileRequest>),
+    Nothing(CompileAttempt),
+}
+
 impl Compiles {
-    /// Compiles a node's newest facts with its environment's deployed code.
-    pub(super) async fn attempt(&self, node: &NodeName) -> Result<CompileAttempt, CompileFailure> {
+    /// Returns a node's newest facts and its environment's deployed code.
+    pub(super) async fn prepare(&self, node: &NodeName) -> Result<PreparedCompile, CompileFailure> {
         let environment = self.environment_of(node).await.map_err(temporary)?;
         let Some(deployed) = self.deployed(&environment).await.map_err(temporary)? else {
-            return Ok(CompileAttempt::NoCode { environment });
+            let nothing = CompileAttempt::NoCode { environment };
+            return Ok(PreparedCompile::Nothing(nothing));
         };
         let code_id = deployed.code_id;
         let Some(request) = self
@@ -73,22 +83,33 @@ impl Compiles {
             .await
             .map_err(temporary)?
         else {
-            return Ok(CompileAttempt::NoFacts {
+            return Ok(PreparedCompile::Nothing(CompileAttempt::NoFacts {
                 environment,
                 code_id,
-            });
+            }));
         };
-        let (session, made) = self.compile_at_one_state(request.clone()).await?;
+        Ok(PreparedCompile::Ready(environment, Box::new(request)))
+    }
+
+    /// Compiles a request.
+    pub(super) async fn attempt_request(
+        &self,
+        environment: EnvironmentName,
+        request: CompileRequest,
+    ) -> Result<CompileAttempt, CompileFailure> {
+        let (code_id, fact_set) = (request.code_id.clone(), request.fact_set);
+        let (session, made) = self.compile_at_one_state(request).await?;
         match made {
             Ok(made) => Ok(CompileAttempt::Made(Box::new(made))),
             Err(CompileFailure::Problems(problems)) => Ok(CompileAttempt::Failed {
                 environment,
                 code_id,
-                fact_set: request.fact_set,
+                fact_set,
                 problems,
                 asked: session.questions().await,
+                quarantine: None,
             }),
-            Err(temporary) => Err(temporary),
+            Err(other) => Err(other),
         }
     }
 
@@ -169,7 +190,8 @@ impl Compiles {
             extensions: self.certificate_extensions(node).await?,
             locks: Some(self.lock_reader(node, kept)),
             questions: Some(self.code_session(node)),
-            ordering: settings.and_then(|settings| settings.order),
+            ordering: settings.as_ref().and_then(|settings| settings.order),
+            allows_external: settings.is_some_and(|settings| settings.allows_external_compiler),
         }))
     }
 

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use bunraku_model::{EnvironmentName, NodeName};
-use bunraku_store::{Change, Follow, FollowEvent, KeyValue, Revision, StoreError};
+use bunraku_store::{Change, Follow, FollowEvent, KeyValue, StoreError};
 use bunraku_wire::api::CompileOutcome;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::claim::Claim;
 use super::outcome::StoreOutcome;
 use super::queue::QueueEntry;
-use super::view::QueueView;
+use super::view::{QueueView, QueuedRequest};
 use super::{Compiles, WorkLease};
 use bunraku_control::document;
 use bunraku_control::error::chain;
@@ -72,7 +72,9 @@ impl Compiles {
             () = self.follow_locks() => {}
             () = self.follow_answers() => {}
         }
-        // Dropping the tasks stops their work; the end of the lease frees the nodes.
+        // Stopping the tasks stops their work; the end of the lease frees the nodes.
+        dispatcher.tasks.shutdown().await;
+        self.close_own_attempts(dispatcher.under_way.keys()).await;
         drop(dispatcher);
         self.inner.compilers.clear();
     }
@@ -81,12 +83,12 @@ impl Compiles {
     async fn work(
         &self,
         node: &NodeName,
-        requested: Revision,
+        requested: QueuedRequest,
         lease: &WorkLease,
         moved: &CancellationToken,
     ) -> CompileEnd {
         let started = Instant::now();
-        let claim = match self.claim(node, requested, lease).await {
+        let mut claim = match self.claim(node, requested, lease).await {
             Ok(Some(claim)) => claim,
             Ok(None) => return CompileEnd::Done,
             Err(error) => {
@@ -94,21 +96,25 @@ impl Compiles {
                 return CompileEnd::Later;
             }
         };
-        let work = async {
-            let attempt = self.attempt(node).await?;
-            let took = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-            let finished = self.finish(&claim, attempt, took).await;
-            finished.map_err(super::CompileFailure::temporary)
-        };
-        let outcome = tokio::select! {
-            // Another server may compile the node from now on.
-            () = lease.lost.cancelled() => return CompileEnd::Later,
-            () = moved.cancelled() => {
-                tracing::info!(%node, "the node moved to another environment and is compiled there");
-                self.try_to_give_back(&claim).await;
-                return CompileEnd::Done;
+        let outcome = {
+            let work = self.compile_claimed(&mut claim, started);
+            tokio::select! {
+                // Another server may compile the node from now on.
+                () = lease.lost.cancelled() => None,
+                () = moved.cancelled() => {
+                    tracing::info!(%node, "the node moved to another environment and is compiled there");
+                    None
+                }
+                outcome = work => Some(outcome),
             }
-            outcome = work => outcome,
+        };
+        let Some(outcome) = outcome else {
+            self.try_to_give_back(&claim).await;
+            return if moved.is_cancelled() {
+                CompileEnd::Done
+            } else {
+                CompileEnd::Later
+            };
         };
         let seconds = started.elapsed().as_secs_f64();
         match outcome {
@@ -127,8 +133,23 @@ impl Compiles {
         }
     }
 
+    async fn compile_claimed(
+        &self,
+        claim: &mut Claim,
+        started: Instant,
+    ) -> Result<StoreOutcome, super::CompileFailure> {
+        let attempt = self.attempt(claim).await?;
+        let took = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let finished = self.finish(claim, attempt, took).await;
+        finished.map_err(super::CompileFailure::temporary)
+    }
+
     async fn try_to_give_back(&self, claim: &Claim) {
-        if let Err(error) = self.give_back(claim).await {
+        let given_back = async {
+            self.give_back(claim).await?;
+            self.close_lost(claim).await
+        };
+        if let Err(error) = given_back.await {
             tracing::warn!(node = %claim.node, error = %chain(&error), "cannot release a claim; it expires with its lease");
         }
     }
@@ -138,6 +159,9 @@ fn outcome_name(outcome: &CompileOutcome) -> &'static str {
     match outcome {
         CompileOutcome::Compiled { changed: true, .. } => "changed",
         CompileOutcome::Compiled { changed: false, .. } => "unchanged",
+        CompileOutcome::Failed {
+            quarantined: true, ..
+        } => "quarantined",
         CompileOutcome::Failed { .. } => "failed",
         CompileOutcome::NoCode => "no_code",
         CompileOutcome::NoFacts => "no_facts",

@@ -17,7 +17,6 @@ use bunraku_store::{
 };
 use bunraku_wire::api::CompileReason;
 use serde::{Deserialize, Serialize};
-use tokio::runtime::Handle;
 
 use super::Compiles;
 use bunraku_control::document;
@@ -41,7 +40,6 @@ pub struct LockReader {
     node: NodeName,
     /// Compile the node again when the answer changes.
     kept: bool,
-    runtime: Handle,
 }
 
 impl std::fmt::Debug for LockReader {
@@ -53,13 +51,8 @@ impl std::fmt::Debug for LockReader {
 }
 
 impl LockReader {
-    /// Returns the current holders of a lock, each owner once. Blocks: not for
-    /// a thread that serves others.
-    pub(super) fn holders(&self, lock: &LockName) -> Result<Vec<String>, ServiceError> {
-        self.runtime.block_on(self.read_holders(lock))
-    }
-
-    async fn read_holders(&self, lock: &LockName) -> Result<Vec<String>, ServiceError> {
+    /// Returns the current holders of a lock, each owner once.
+    pub(super) async fn holders(&self, lock: &LockName) -> Result<Vec<String>, ServiceError> {
         let mut holders = self.locks.owners(lock).await?;
         if !self.kept {
             return Ok(holders);
@@ -98,7 +91,6 @@ impl Compiles {
             locks: self.locks(),
             node: node.clone(),
             kept,
-            runtime: Handle::current(),
         }
     }
 

@@ -10,6 +10,7 @@
 //! removed only after a compile that started after the request came; a failure
 //! leaves the previous catalog in place.
 
+mod attempts;
 mod claim;
 mod compare_puppet;
 mod compile_once;
@@ -38,10 +39,15 @@ use tokio::sync::watch;
 pub use crate::compile_failure::CompileFailure;
 pub use compile_once::ProposedCatalog;
 pub use compiled::{CompileFailed, CompiledCatalog, holder};
-pub use compiler::{Compilation, CompileRequest, Compiler, PuppetOptions, StateFunctions};
+pub use compiler::{
+    Compilation, CompileRequest, Compiler, ExternalPrograms, ProgramIsolation, PuppetOptions,
+    StateFunctions, WorkerOptions, run_code_worker,
+};
+pub(crate) use compiler::{EXTERNAL, not_allowed};
 pub use lease::{LeaseKeeper, WorkLease};
 pub use queue::CompileQueue;
 pub use slots::{CompileSlot, CompileSlots, EnvironmentSlots};
+pub(crate) use status::InspectedCompiler;
 
 use crate::catalogs::Catalogs;
 use crate::code::Code;
@@ -67,6 +73,8 @@ pub struct CompileOptions {
     pub functions: Arc<dyn StateFunctions>,
     /// The server's settings for Puppet code.
     pub puppet: Arc<PuppetOptions>,
+    /// The processes in which code is compiled.
+    pub workers: Arc<WorkerOptions>,
 }
 
 impl Default for CompileOptions {
@@ -78,6 +86,7 @@ impl Default for CompileOptions {
             answer_quiet: Duration::from_secs(10),
             functions: Arc::new(NoStateFunctions),
             puppet: Arc::default(),
+            workers: Arc::default(),
         }
     }
 }
@@ -127,8 +136,7 @@ impl Compiles {
         let compilers = Compilers::new(
             parts.code.clone(),
             parts.modules.clone(),
-            Arc::clone(&parts.options.functions),
-            Arc::clone(&parts.options.puppet),
+            &parts.options,
             longest_answer,
         );
         Self::with(parts, compilers)

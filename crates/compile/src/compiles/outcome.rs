@@ -11,6 +11,7 @@ use bunraku_model::{
 use bunraku_store::{Compare, Swap, Transaction, compare_and_swap};
 use bunraku_wire::api::{CompileNote, CompileOutcome, CompileProblem, LastCompile};
 
+use super::attempts::AttemptRecord;
 use super::claim::Claim;
 use super::compile_once::{CompileAttempt, ProposedCatalog};
 use super::{CompileFailed, CompiledCatalog, Compiles, holder};
@@ -39,7 +40,7 @@ struct OutcomeRecord {
 
 enum OutcomeKind {
     Good(Box<CompiledCatalog>),
-    Bad(Vec<CompileProblem>),
+    Bad(Vec<CompileProblem>, Option<AttemptRecord>),
     Nothing(CompileOutcome),
 }
 
@@ -94,13 +95,14 @@ impl Compiles {
                 fact_set,
                 problems,
                 asked,
+                quarantine,
             } => OutcomeRecord {
                 environment,
                 code_id: Some(code_id),
                 fact_set: Some(fact_set),
                 notes: Vec::new(),
                 asked,
-                kind: OutcomeKind::Bad(problems),
+                kind: OutcomeKind::Bad(problems, quarantine),
             },
             CompileAttempt::Made(mut made) => OutcomeRecord {
                 environment: made.environment.clone(),
@@ -143,11 +145,12 @@ impl Compiles {
                 reads_from_nodes: made.reads_from_nodes,
             }))),
             Err(error @ (CatalogError::TooLarge { .. } | CatalogError::TooManyFiles { .. })) => {
-                Ok(OutcomeKind::Bad(vec![CompileProblem {
+                let problem = CompileProblem {
                     message: error.to_string(),
                     hint: Some("raise `max_catalog_bytes` under [server.compile]".to_owned()),
                     ..CompileProblem::default()
-                }]))
+                };
+                Ok(OutcomeKind::Bad(vec![problem], None))
             }
             Err(other) => Err(other.into()),
         }
@@ -172,6 +175,11 @@ impl Compiles {
             .when(Compare::Modified(claimed.clone(), claim.token))
             .when(Compare::Exists(keys::node_record(node)))
             .delete(claimed);
+        let quarantine = match &verdict.kind {
+            OutcomeKind::Bad(_, quarantine) => quarantine.as_ref(),
+            _ => None,
+        };
+        transaction = Self::close_in(transaction, claim, quarantine);
         let request = self.inner.store.get(&keys::compile_request(node)).await?;
         transaction = self
             .reads_in(transaction, claim, &verdict.asked, request.as_ref())
@@ -185,9 +193,10 @@ impl Compiles {
             OutcomeKind::Good(compiled) => {
                 self.record_success(claim, transaction, compiled).await?
             }
-            OutcomeKind::Bad(problems) => {
+            OutcomeKind::Bad(problems, quarantine) => {
                 let outcome = CompileOutcome::Failed {
                     problems: problems.clone(),
+                    quarantined: quarantine.is_some(),
                 };
                 (
                     self.record_failure(claim, transaction, verdict, problems),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bunraku_model::{CodeId, EnvironmentName, NodeName};
 use bunraku_store::{Swap, Transaction, compare_and_swap};
+use bunraku_wire::api::reactors::Reactor;
 use bunraku_wire::api::{
     CompileOutcome, CompileProblem, CompileProgress, CompileReason, CompileSelection,
     CompileStatus, FailureGroup, LastCompile, QueuedCompile,
@@ -26,6 +27,13 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub struct CommitProgress {
     pub progress: CompileProgress,
     pub failures: Vec<FailureGroup>,
+}
+
+/// What the files of a commit say about it.
+pub(crate) struct InspectedCompiler {
+    /// The compiler's name.
+    pub(crate) compiler: String,
+    pub(crate) reactors: Result<Vec<Reactor>, CompileProblem>,
 }
 
 impl Compiles {
@@ -167,8 +175,12 @@ impl Compiles {
             match last.map(|last| &last.outcome) {
                 Some(CompileOutcome::Compiled { .. }) => standing.progress.compiled += 1,
                 Some(CompileOutcome::NoFacts) => standing.progress.without_facts += 1,
-                Some(CompileOutcome::Failed { problems }) => {
+                Some(CompileOutcome::Failed {
+                    problems,
+                    quarantined,
+                }) => {
                     standing.progress.failed += 1;
+                    standing.progress.quarantined += usize::from(*quarantined);
                     failures.entry(problems.clone()).or_default().push(node);
                 }
                 Some(CompileOutcome::NoCode) | None => {}
@@ -204,6 +216,7 @@ impl Compiles {
                 .delete(key)
                 .delete(keys::compile_request(node))
                 .delete(keys::compile_claim(node))
+                .delete(keys::compile_attempt(node))
                 .delete(keys::compile_status(node))
                 .delete(keys::compile_reads(node))
                 .delete(keys::compile_error(node));
@@ -217,14 +230,17 @@ impl Compiles {
         .await
     }
 
-    /// Prepares the compiler of a commit, and returns its name.
-    pub async fn compiler_name(
+    /// Prepares the compiler of a commit, and returns what its files say.
+    pub(crate) async fn inspected(
         &self,
         environment: &EnvironmentName,
         code_id: &CodeId,
-    ) -> Result<String, super::CompileFailure> {
+    ) -> Result<InspectedCompiler, super::CompileFailure> {
         let ready = self.inner.compilers.get(environment, code_id).await?;
-        Ok(ready.compiler.name().to_owned())
+        Ok(InspectedCompiler {
+            compiler: ready.compiler.name().to_owned(),
+            reactors: ready.reactors.clone(),
+        })
     }
 
     /// Returns the newest failure of a node.

@@ -6,12 +6,21 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use bunraku_model::{EnvironmentName, NodeName};
 use bunraku_store::Revision;
+use bunraku_wire::api::CompileReason;
 use jiff::Timestamp;
 
 use super::queue::QueueEntry;
 
 /// A node's place: urgent nodes come first, then those that have waited longest.
 type QueuePosition = (u8, Timestamp, NodeName);
+
+/// A node's request, as it was queued.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct QueuedRequest {
+    pub(super) revision: Revision,
+    /// A person asked for it.
+    pub(super) asked: bool,
+}
 
 #[derive(Default)]
 pub(super) struct QueueView {
@@ -59,13 +68,20 @@ impl QueueView {
         environment: &EnvironmentName,
         most: usize,
         busy: impl Fn(&NodeName) -> bool,
-    ) -> Vec<(NodeName, Revision)> {
+    ) -> Vec<(NodeName, QueuedRequest)> {
         let places = self.order.get(environment).into_iter().flatten();
         places
             .map(|(_, _, node)| node)
             .filter(|node| !self.claimed.contains(*node) && !busy(node))
             .take(most)
-            .filter_map(|node| Some((node.clone(), self.waiting.get(node)?.1)))
+            .filter_map(|node| {
+                let (entry, revision) = self.waiting.get(node)?;
+                let request = QueuedRequest {
+                    revision: *revision,
+                    asked: entry.reasons.contains(&CompileReason::Person),
+                };
+                Some((node.clone(), request))
+            })
             .collect()
     }
 
@@ -84,7 +100,6 @@ impl QueueView {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bunraku_wire::api::CompileReason;
 
     fn entry(environment: &str, reason: CompileReason, second: i64) -> QueueEntry {
         let at = Timestamp::from_second(second).expect("a time");

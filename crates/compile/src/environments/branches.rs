@@ -77,6 +77,7 @@ impl Environments {
             order: None,
             repository: Some(wanted.repository.clone()),
             poll_seconds: None,
+            allows_external_compiler: false,
             created: self.clock.now(),
         };
         let key = keys::environment_settings(name);
@@ -110,6 +111,9 @@ impl Environments {
                     Some(settings) => Decision::Write(EnvironmentSettings {
                         url: wanted.url.to_owned(),
                         branch: Some(wanted.branch.to_owned()),
+                        // An operator allowed it for the code of another branch.
+                        allows_external_compiler: settings.allows_external_compiler
+                            && from == wanted.branch,
                         ..settings
                     }),
                 })

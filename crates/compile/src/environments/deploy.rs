@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::{Environments, code_request};
-use crate::compiles::{CompileFailure, WorkLease};
+use crate::compiles::{CompileFailure, EXTERNAL, InspectedCompiler, WorkLease, not_allowed};
 use bunraku_control::document::{self, Versioned};
 use bunraku_control::error::chain;
 use bunraku_control::{ServiceError, keys};
@@ -240,36 +240,30 @@ impl Environments {
             Err(error) if error.is_lasting() => return Ok(Err(error.into_problem())),
             Err(error) => return Err(super::code_error(error)),
         };
-        let reactors = match self.reactors(name, &code_id).await? {
-            Ok(reactors) => reactors,
-            Err(problem) => return Ok(Err(problem)),
-        };
-        match self.compiles.compiler_name(name, &code_id).await {
-            Ok(compiler) => Ok(Ok(PreparedCode {
-                code_id,
-                compiler,
-                reactors,
-            })),
+        match self.compiles.inspected(name, &code_id).await {
+            Ok(InspectedCompiler { compiler, .. })
+                if compiler == EXTERNAL && !settings.allows_external_compiler =>
+            {
+                Ok(Err(not_allowed(name)))
+            }
+            Ok(InspectedCompiler { compiler, reactors }) => {
+                Ok(reactors.map(|reactors| PreparedCode {
+                    code_id,
+                    compiler,
+                    reactors,
+                }))
+            }
             Err(CompileFailure::Problems(mut problems)) => {
                 Ok(Err(problems.pop().unwrap_or_default()))
             }
+            Err(CompileFailure::WorkerDied(message)) => Ok(Err(CompileProblem {
+                message,
+                ..CompileProblem::default()
+            })),
             Err(CompileFailure::Temporary(error)) => {
                 Err(ServiceError::internal("cannot prepare the compiler", error))
             }
         }
-    }
-
-    /// Returns the reactor rules in the code.
-    async fn reactors(
-        &self,
-        name: &EnvironmentName,
-        code_id: &CodeId,
-    ) -> Result<Result<Vec<Reactor>, CompileProblem>, ServiceError> {
-        let tree = self.code.tree(name, code_id).await;
-        let tree = tree.map_err(super::code_error)?;
-        tokio::task::spawn_blocking(move || bunraku_cues::reactors::read_all(&tree))
-            .await
-            .map_err(|error| ServiceError::internal("cannot read the reactors", error))
     }
 
     async fn take_into_use(

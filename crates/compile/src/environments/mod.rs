@@ -74,6 +74,7 @@ impl Environments {
             order: new.order,
             repository: None,
             poll_seconds: new.poll_seconds,
+            allows_external_compiler: new.allow_external_compiler,
             created: self.clock.now(),
         };
         let secret = new_secret();
@@ -128,6 +129,9 @@ impl Environments {
                 if change.poll_seconds.is_some() {
                     settings.poll_seconds = poll;
                 }
+                if let Some(allowed) = change.allow_external_compiler {
+                    settings.allows_external_compiler = allowed;
+                }
                 match &change.volatile {
                     None => {}
                     Some(VolatileChange::Usual) => settings.volatile = None,
@@ -141,6 +145,12 @@ impl Environments {
         )
         .await?;
         let settings = settings.ok_or_else(|| no_such_environment(name))?;
+        if change.allow_external_compiler.is_some() {
+            // Nodes may have failed without it.
+            let nodes = self.compiles.nodes(Some(name)).await?;
+            let queue = self.compiles.queue();
+            queue.request_all(&nodes, CompileReason::Person).await?;
+        }
         let hook_secret = change.new_hook_secret.then(new_secret);
         if let Some(secret) = hook_secret.clone() {
             let transaction = Transaction::new()
@@ -332,6 +342,7 @@ fn summary(
         order: settings.order,
         repository: settings.repository,
         poll_seconds: settings.poll_seconds,
+        allows_external_compiler: settings.allows_external_compiler,
         deployed,
         pin,
         progress,

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bunraku_model::ContentId;
+use serde::{Deserialize, Serialize};
 use tokio::io::AsyncReadExt;
 
 use super::LARGEST_PACKAGE;
@@ -23,7 +24,7 @@ const LIMITS: DownloadLimits = DownloadLimits {
 };
 
 /// The location of a package.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum ModuleSource {
     /// `https://…`, `http://…` or `file:///…`, and the hash of the content.
     Url { url: String, sha256: ContentId },

@@ -23,6 +23,7 @@ use bunraku_store::SharedStore;
 use bunraku_store::blobs::SharedBlobs;
 
 pub use fetch::{FetchError, ModuleSource, fetch};
+pub(crate) use named::{NamedModule, read_named};
 pub use pins::PinnedModules;
 
 use bunraku_control::clock::Clock;

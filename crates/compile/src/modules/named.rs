@@ -22,6 +22,7 @@ use bunraku_model::ContentId;
 use bunraku_module::Version;
 use bunraku_states::{Node, read_document};
 use bunraku_wire::api::CompileProblem;
+use serde::{Deserialize, Serialize};
 
 use super::ModuleSource;
 use crate::code::is_below;
@@ -34,8 +35,8 @@ pub(super) const FILE: &str = "modules.yaml";
 const MOST: usize = 100;
 
 /// One module that the code names.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct NamedModule {
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct NamedModule {
     pub(super) name: String,
     pub(super) version: Version,
     pub(super) from: ModuleOrigin,
@@ -44,7 +45,7 @@ pub(super) struct NamedModule {
 }
 
 /// The source of a module.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) enum ModuleOrigin {
     Published,
     Elsewhere(ModuleSource),
@@ -66,7 +67,7 @@ impl NamedModule {
 }
 
 /// Reads the file, if there is one. Blocks.
-pub(super) fn read(tree: &Path) -> Result<Vec<NamedModule>, CompileProblem> {
+pub(crate) fn read_named(tree: &Path) -> Result<Vec<NamedModule>, CompileProblem> {
     match std::fs::read_to_string(tree.join(FILE)) {
         Ok(text) => parse(&text),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),

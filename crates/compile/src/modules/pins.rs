@@ -15,7 +15,7 @@ use bunraku_module::{Fingerprint, VerifiedModule, VerifyError, verify};
 use bunraku_wire::api::CompileProblem;
 use serde_json::{Map, Value};
 
-use super::named::{self, ModuleOrigin, NamedModule};
+use super::named::{ModuleOrigin, NamedModule};
 use super::{FetchError, LARGEST_PACKAGE, Modules, fetch};
 use crate::catalogs::{CatalogFile, FileSource};
 use crate::compile_failure::CompileFailure;
@@ -42,15 +42,11 @@ struct PinnedModule {
 
 impl Modules {
     /// Fetches and verifies the modules that the code in `tree` names.
-    pub async fn named_in(
+    pub(crate) async fn pin(
         &self,
         tree: &Path,
+        named: Vec<NamedModule>,
     ) -> Result<(PinnedModules, Vec<VerifiedModule>), CompileFailure> {
-        let root = tree.to_owned();
-        let named = tokio::task::spawn_blocking(move || named::read(&root)).await;
-        let named = named
-            .map_err(CompileFailure::temporary)?
-            .map_err(CompileFailure::problem)?;
         let (mut list, mut all) = (Vec::new(), Vec::new());
         for named in named {
             let package = self.package_of(&named, tree).await?;

@@ -102,7 +102,7 @@ async fn problem(server: &TestServer, node: &str) -> CompileProblem {
     })
     .await;
     match last.outcome {
-        CompileOutcome::Failed { mut problems } => problems.remove(0),
+        CompileOutcome::Failed { mut problems, .. } => problems.remove(0),
         other => panic!("{other:?}"),
     }
 }

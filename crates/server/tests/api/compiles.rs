@@ -175,7 +175,7 @@ async fn garbage_crashes_and_silence_are_errors_with_the_output_only() {
     facts(&client, "web-1", &json!({"role": "complains"})).await;
     compile(&server, "web-1").await;
     let outcome = settled(&server, "web-1").await;
-    let CompileOutcome::Failed { problems } = &outcome else {
+    let CompileOutcome::Failed { problems, .. } = &outcome else {
         panic!("a failure was expected, not {outcome:?}");
     };
     assert_eq!(problems[0].message, "no such thing");

@@ -281,6 +281,7 @@ async fn addresses_that_are_flags_or_programs_are_refused() {
             volatile: None,
             order: None,
             poll_seconds: None,
+            allow_external_compiler: false,
         };
         let refused = server
             .operator

@@ -258,7 +258,7 @@ async fn the_same_resource_from_two_nodes_is_puppets_error_until_one_of_them_is_
     let site = "node /^web/ { @@notify { 'the same': } }\nnode 'all' { Notify <<| |>> }\n";
     let (mut server, _repository) = server_with(site, &["web-1", "web-2", "all"]).await;
     until(&server, "all", async |last| match &last.outcome {
-        CompileOutcome::Failed { problems }
+        CompileOutcome::Failed { problems, .. }
             if problems[0].message.contains(
                 "A duplicate resource was found while collecting exported resources, with the type \
                  and title Notify[the same]",
@@ -326,7 +326,7 @@ async fn queries_in_code_are_answered_and_a_new_answer_is_a_new_catalog() {
     ])
     .await;
     let wrong = |last: &LastCompile| match &last.outcome {
-        CompileOutcome::Failed { problems } => problems[0].message.clone(),
+        CompileOutcome::Failed { problems, .. } => problems[0].message.clone(),
         other => panic!("{other:?}"),
     };
     let said = wrong(&compiled(&server, "wrong").await);
@@ -482,7 +482,7 @@ async fn published_modules_collect_as_with_plain_puppet() {
     add(&server, "production", &repository.url()).await;
     deployed(&server, "production").await;
     until(&server, "lb", async |last| {
-        if let CompileOutcome::Failed { problems } = &last.outcome {
+        if let CompileOutcome::Failed { problems, .. } = &last.outcome {
             return Err(format!("{problems:?}"));
         }
         let found = references(&catalog(&server, last).await);

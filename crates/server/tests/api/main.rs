@@ -26,6 +26,7 @@ mod private_repositories;
 mod puppet_authority;
 mod puppet_code;
 mod puppet_corpus;
+mod quarantine;
 mod query;
 mod query_reports;
 mod reactors;

@@ -70,7 +70,7 @@ pub(crate) async fn catalog(server: &TestServer, last: &LastCompile) -> Catalog 
 /// Returns `file:line:column message (hint)` of the first problem.
 fn problem(last: &LastCompile) -> String {
     match &last.outcome {
-        CompileOutcome::Failed { problems } => {
+        CompileOutcome::Failed { problems, .. } => {
             let one = &problems[0];
             let number = |number: Option<u64>| number.unwrap_or(0);
             format!(

@@ -141,7 +141,7 @@ async fn over_a_hundred_nodes_get_the_catalogs_of_plain_puppet() {
         let last = compiled(&server, node).await;
         let expected = &plain[node];
         if let Some(error) = expected["error"].as_str() {
-            let CompileOutcome::Failed { problems } = &last.outcome else {
+            let CompileOutcome::Failed { problems, .. } = &last.outcome else {
                 panic!("{node} must fail as with plain Puppet: {error}");
             };
             let message = problems[0].message.lines().next().expect("a line");

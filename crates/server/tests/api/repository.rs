@@ -130,6 +130,7 @@ pub(crate) async fn add(server: &TestServer, environment: &str, url: &str) -> En
         volatile: None,
         order: None,
         poll_seconds: None,
+        allow_external_compiler: true,
     };
     let added = server.operator.post("/v1/environments", &new).await;
     added.expect("a new environment")
@@ -216,7 +217,7 @@ pub(crate) async fn is_deployed(server: &TestServer, environment: &str, number: 
 /// Returns the message of the first problem.
 pub(crate) fn problem(outcome: &CompileOutcome) -> String {
     match outcome {
-        CompileOutcome::Failed { problems } => problems[0].message.clone(),
+        CompileOutcome::Failed { problems, .. } => problems[0].message.clone(),
         other => panic!("a failure was expected, not {other:?}"),
     }
 }

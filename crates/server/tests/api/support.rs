@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use bunraku_compile::compiles::{CompileOptions, StateFunctions};
+use bunraku_compile::compiles::{CompileOptions, ExternalPrograms, StateFunctions, WorkerOptions};
 use bunraku_compile::state_world::FindStateFunctions;
 use bunraku_control::Clock;
 use bunraku_model::NodeName;
@@ -118,6 +118,10 @@ pub(crate) fn options(data_dir: &Path) -> ServerOptions {
                 concurrency: 4,
                 lease: Duration::from_secs(3),
                 functions: Arc::new(EngineFunctions),
+                workers: Arc::new(WorkerOptions {
+                    external: ExternalPrograms::Trusted,
+                    ..WorkerOptions::default()
+                }),
                 ..CompileOptions::default()
             },
             ..ServiceOptions::new(data_dir)

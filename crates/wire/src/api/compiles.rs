@@ -154,7 +154,13 @@ pub enum CompileOutcome {
         changed: bool,
     },
     /// The compile failed. The previous catalog stays.
-    Failed { problems: Vec<CompileProblem> },
+    Failed {
+        problems: Vec<CompileProblem>,
+        /// `true` if the compile killed its process repeatedly. It is tried again
+        /// when its inputs change, or when an operator requests it.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        quarantined: bool,
+    },
     /// The environment has no code yet.
     NoCode,
     /// The node has sent no facts yet.

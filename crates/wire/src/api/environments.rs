@@ -47,6 +47,9 @@ pub struct NewEnvironment {
     /// Seconds between two looks for new commits; never when not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub poll_seconds: Option<u64>,
+    /// `true` to let the repository run programs on the servers (`compiler: external`).
+    #[serde(default)]
+    pub allow_external_compiler: bool,
 }
 
 /// A request to change an environment. Absent fields stay unchanged.
@@ -71,6 +74,9 @@ pub struct EnvironmentChange {
     /// Use the engine's default order.
     #[serde(default)]
     pub default_order: bool,
+    /// `true` to let the repository run programs on the servers (`compiler: external`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allow_external_compiler: Option<bool>,
     /// `true` to create a new webhook secret.
     #[serde(default)]
     pub new_hook_secret: bool,
@@ -122,6 +128,9 @@ pub struct EnvironmentSummary {
     /// Seconds between two looks for new commits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub poll_seconds: Option<u64>,
+    /// `true` if the repository may run programs on the servers (`compiler: external`).
+    #[serde(default)]
+    pub allows_external_compiler: bool,
     /// If present, only a person moves the environment to other code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pin: Option<EnvironmentPin>,
@@ -159,6 +168,9 @@ pub struct CompileProgress {
     pub nodes: usize,
     pub compiled: usize,
     pub failed: usize,
+    /// The number of failed nodes whose compile killed its process repeatedly.
+    #[serde(default)]
+    pub quarantined: usize,
     /// The number of nodes in the queue or being compiled.
     pub waiting: usize,
     /// The number of nodes without facts. They cannot be compiled yet.

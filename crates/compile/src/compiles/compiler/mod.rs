@@ -5,6 +5,7 @@
 //! serves exactly one environment at one commit, so its caches (a warm worker,
 //! hashes of files) can never mix two of them.
 
+mod code_worker;
 mod external;
 mod http_sources;
 mod puppet;
@@ -14,6 +15,7 @@ mod sources;
 mod state_exports;
 mod states;
 mod static_files;
+mod worker_death;
 mod worker_pool;
 mod worker_process;
 
@@ -28,6 +30,9 @@ use super::slots::EnvironmentSlots;
 use crate::code_questions::CodeSession;
 use crate::compile_failure::CompileFailure;
 
+pub use code_worker::{WorkerOptions, run_code_worker};
+pub(crate) use external::{EXTERNAL, not_allowed};
+pub use external::{ExternalPrograms, ProgramIsolation};
 pub use puppet::PuppetOptions;
 pub(crate) use registry::Compilers;
 pub(crate) use states::NoStateFunctions;
@@ -49,6 +54,8 @@ pub struct CompileRequest {
     pub questions: Option<CodeSession>,
     /// The environment's ordering mode.
     pub ordering: Option<OrderingMode>,
+    /// An operator allows the repository to run programs.
+    pub allows_external: bool,
 }
 
 /// A catalog, and the messages that the compiler logged.

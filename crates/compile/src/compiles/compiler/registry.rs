@@ -6,20 +6,24 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bunraku_model::{CodeId, EnvironmentName};
+use bunraku_wire::api::CompileProblem;
+use bunraku_wire::api::reactors::Reactor;
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
+use super::code_worker::{CodeWorkers, WorkerOptions};
 use super::external::ExternalCompiler;
 use super::puppet::{
     ModulePlugins, PuppetCompiler, PuppetOptions, PuppetSettings, module_directories,
 };
-use super::settings::{self, Settings};
+use super::settings::Settings;
 use super::sources::Sources;
 use super::states::StatesCompiler;
 use super::static_files::StaticCompiler;
 use super::{Compiler, StateFunctions};
 use crate::code::{Code, CodeError};
 use crate::compile_failure::CompileFailure;
+use crate::compiles::CompileOptions;
 use crate::modules::{Modules, PinnedModules};
 
 /// A compiler that is unused for this long is dropped, with its workers.
@@ -34,6 +38,8 @@ pub(crate) struct ReadyCompiler {
     pub modules: PinnedModules,
     /// The plugins of Puppet modules, for nodes.
     pub plugins: ModulePlugins,
+    /// The reactor rules in the code, or the reason why there are none.
+    pub reactors: Result<Vec<Reactor>, CompileProblem>,
 }
 
 type Key = (EnvironmentName, CodeId);
@@ -50,6 +56,9 @@ pub(crate) struct Compilers {
     modules: Modules,
     functions: Arc<dyn StateFunctions>,
     puppet: Arc<PuppetOptions>,
+    workers: Arc<WorkerOptions>,
+    /// Maximum number of workers per commit.
+    concurrency: usize,
     longest_answer: u64,
     slots: Arc<Mutex<HashMap<Key, CompilerSlot>>>,
     /// The only compiler, if there is just one.
@@ -64,31 +73,27 @@ impl Compilers {
             sources: Sources::new(std::path::Path::new("/nonexistent"), None, &[]),
             modules: PinnedModules::default(),
             plugins: ModulePlugins::default(),
+            reactors: Ok(Vec::new()),
         };
         Self {
             one: Some(Arc::new(ready)),
-            ..Self::new(
-                code,
-                modules,
-                Arc::new(super::NoStateFunctions),
-                Arc::default(),
-                u64::MAX,
-            )
+            ..Self::new(code, modules, &CompileOptions::default(), u64::MAX)
         }
     }
 
     pub(crate) fn new(
         code: Code,
         modules: Modules,
-        functions: Arc<dyn StateFunctions>,
-        puppet: Arc<PuppetOptions>,
+        options: &CompileOptions,
         longest_answer: u64,
     ) -> Self {
         Self {
             code,
             modules,
-            functions,
-            puppet,
+            functions: Arc::clone(&options.functions),
+            puppet: Arc::clone(&options.puppet),
+            workers: Arc::clone(&options.workers),
+            concurrency: options.concurrency.max(1),
             longest_answer,
             slots: Arc::default(),
             one: None,
@@ -147,7 +152,10 @@ impl Compilers {
             Err(error) if error.is_lasting() => return Err(code_failure(&error)),
             Err(error) => return Err(CompileFailure::temporary(error)),
         };
-        let (modules, verified) = self.modules.named_in(&tree).await?;
+        let workers = CodeWorkers::new(&tree, &self.workers, self.concurrency, self.longest_answer);
+        let inspected = workers.inspect().await?;
+        let named = inspected.modules.map_err(CompileFailure::problem)?;
+        let (modules, verified) = self.modules.pin(&tree, named).await?;
         let functions = if verified.is_empty() {
             Arc::clone(&self.functions)
         } else {
@@ -155,7 +163,11 @@ impl Compilers {
         };
         let builder = Builder {
             environment: key.0.clone(),
+            settings: inspected.settings.map_err(CompileFailure::problem)?,
+            reactors: inspected.reactors,
             functions,
+            workers,
+            options: Arc::clone(&self.workers),
             puppet: Arc::clone(&self.puppet),
             longest_answer: self.longest_answer,
         };
@@ -181,7 +193,11 @@ fn code_failure(error: &CodeError) -> CompileFailure {
 /// The inputs for building compilers, besides a tree.
 struct Builder {
     environment: EnvironmentName,
+    settings: Settings,
+    reactors: Result<Vec<Reactor>, CompileProblem>,
     functions: Arc<dyn StateFunctions>,
+    workers: CodeWorkers,
+    options: Arc<WorkerOptions>,
     puppet: Arc<PuppetOptions>,
     longest_answer: u64,
 }
@@ -189,20 +205,29 @@ struct Builder {
 impl Builder {
     /// Builds the compiler. Blocks.
     fn build(self, tree: &Path, modules: PinnedModules) -> Result<ReadyCompiler, CompileFailure> {
-        let settings = settings::read(tree).map_err(CompileFailure::problem)?;
         let mut plugins = ModulePlugins::default();
-        let (compiler, sources): (Box<dyn Compiler>, Sources) = match settings {
+        let (compiler, sources): (Box<dyn Compiler>, Sources) = match self.settings.clone() {
             Settings::Static { site } => {
-                let made = StaticCompiler::new(tree, &site).map_err(CompileFailure::problem)?;
+                let workers = self.workers.clone();
+                let made = StaticCompiler { workers, site };
                 (Box::new(made), Sources::new(tree, None, &[]))
             }
             Settings::States { root, pillar } => {
-                let made = StatesCompiler::new(tree, &root, pillar.as_deref(), self.functions);
-                (Box::new(made), Sources::new(tree, Some(&root), &[]))
+                let sources = Sources::new(tree, Some(&root), &[]);
+                let made = StatesCompiler {
+                    workers: self.workers.clone(),
+                    functions: Arc::clone(&self.functions),
+                    root,
+                    pillar,
+                };
+                (Box::new(made), sources)
             }
             Settings::External(settings) => {
                 let sources = Sources::new(tree, None, &settings.modules);
-                let made = ExternalCompiler::new(tree, settings, self.longest_answer);
+                let limit = self.longest_answer;
+                let external = &self.options.external;
+                let made =
+                    ExternalCompiler::new(tree, &self.environment, settings, external, limit)?;
                 (Box::new(made), sources)
             }
             Settings::Puppet(settings) => {
@@ -215,6 +240,7 @@ impl Builder {
             sources,
             modules,
             plugins,
+            reactors: self.reactors,
         })
     }
 

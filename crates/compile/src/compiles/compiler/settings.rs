@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bunraku_states::{Node, read_document};
 use bunraku_wire::api::CompileProblem;
+use serde::{Deserialize, Serialize};
 
 use super::puppet::PuppetSettings;
 use bunraku_control::code_problems::{problem_at, problem_of_states};
@@ -13,7 +14,7 @@ use bunraku_control::code_problems::{problem_at, problem_of_states};
 pub(crate) const FILE: &str = "bunraku.yaml";
 
 /// The selected compiler and its settings.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Settings {
     Static {
         site: String,
@@ -27,7 +28,7 @@ pub(crate) enum Settings {
 }
 
 /// A command that compiles.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct ExternalSettings {
     pub command: Vec<String>,
     pub time_limit: Duration,

@@ -4,51 +4,41 @@
 use bunraku_model::catalog::ResourceReference;
 use bunraku_states::{Lookup, World, WorldError};
 use serde_json::{Map, Value, json};
-use tokio::runtime::Handle;
 
-use crate::code_questions::{CodeQuestion, CodeSession};
+use super::code_worker::AskServer;
+use crate::code_questions::CodeQuestion;
+use crate::state_world::TemplateCall;
 
-/// Access to other nodes for the templates of one compile.
-pub(super) struct OtherNodesReader {
-    session: CodeSession,
-    runtime: Handle,
+/// Calls a function, if it is one of these. Blocks.
+pub(super) fn call(
+    server: &dyn AskServer,
+    world: &dyn World,
+    call: &TemplateCall<'_>,
+) -> Option<Result<Value, WorldError>> {
+    let reader = OtherNodesReader { server };
+    let arguments = Arguments {
+        function: call.function,
+        positional: call.positional,
+        named: call.named,
+    };
+    Some(match call.function {
+        "export.collect" => reader.collect(world, &arguments).map(Value::Array),
+        "export.states" => reader.states(world, &arguments),
+        "query.rows" => (arguments.need("query"))
+            .and_then(|query| reader.ask(&CodeQuestion::Query(query.clone()))),
+        _ => return None,
+    })
 }
 
-impl OtherNodesReader {
-    /// Must be called inside a runtime.
-    pub(super) fn new(session: CodeSession) -> Self {
-        Self {
-            session,
-            runtime: Handle::current(),
-        }
-    }
+/// Access to other nodes for the templates of one compile.
+struct OtherNodesReader<'a> {
+    server: &'a dyn AskServer,
+}
 
-    /// Calls a function, if it is one of these. Blocks: not for a thread that
-    /// serves others.
-    pub(super) fn call(
-        &self,
-        world: &dyn World,
-        function: &str,
-        positional: &[Value],
-        named: &Map<String, Value>,
-    ) -> Option<Result<Value, WorldError>> {
-        let arguments = Arguments {
-            function,
-            positional,
-            named,
-        };
-        Some(match function {
-            "export.collect" => self.collect(world, &arguments).map(Value::Array),
-            "export.states" => self.states(world, &arguments),
-            "query.rows" => (arguments.need("query"))
-                .and_then(|query| self.ask(CodeQuestion::Query(query.clone()))),
-            _ => return None,
-        })
-    }
-
-    fn ask(&self, question: CodeQuestion) -> Result<Value, WorldError> {
-        let asked = self.runtime.block_on(self.session.ask(question));
-        asked.map_err(|error| WorldError::new(error.to_string()))
+impl OtherNodesReader<'_> {
+    fn ask(&self, question: &CodeQuestion) -> Result<Value, WorldError> {
+        let question = serde_json::to_value(question).expect("a question is plain data");
+        self.server.ask(question).map_err(WorldError::new)
     }
 
     /// Returns exported resources of other nodes, by a state function
@@ -81,7 +71,7 @@ impl OtherNodesReader {
                 });
             }
         }
-        let answer = self.ask(CodeQuestion::Collect {
+        let answer = self.ask(&CodeQuestion::Collect {
             type_name: reference.type_name().to_owned(),
             filter,
         })?;

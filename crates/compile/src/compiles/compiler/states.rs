@@ -4,24 +4,22 @@
 //! who holds a lock, and data about other nodes ([`exports`](super::state_exports)).
 //! An execution function that would inspect a machine is refused.
 
-use std::path::Path;
+use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use bunraku_model::LockName;
 use bunraku_module::VerifiedModule;
-use bunraku_states::{Input, Lookup, OtherNodePolicy, World, WorldError, compile};
-use serde_json::Value;
+use bunraku_states::Lookup;
+use serde::Deserialize;
+use serde_json::{Value, json};
 
-use super::state_exports::OtherNodesReader;
+use super::code_worker::{AnswerWorker, CodeTask, CodeWorkers, StateQuestion};
 use super::{Compilation, CompileRequest, Compiler, LockReader};
+use crate::code_questions::CodeSession;
 use crate::compile_failure::CompileFailure;
 use crate::compiles::slots::EnvironmentSlots;
-use crate::state_world::{
-    AnswerTemplates, FindStateFunctions, StateDirectories, StateWorld, TemplateCall,
-};
+use crate::state_world::FindStateFunctions;
 use bunraku_control::ServiceError;
-use bunraku_control::code_problems::problem_of_states;
 
 /// The meaning of state functions to the engine. This crate does not know the
 /// engine: the caller that starts the server provides them.
@@ -52,32 +50,10 @@ impl StateFunctions for NoStateFunctions {
 
 /// The compiler for Salt-style states.
 pub(crate) struct StatesCompiler {
-    directories: Arc<StateDirectories>,
-    functions: Arc<dyn FindStateFunctions>,
-    /// Prefix of the names of state files, so that places start at the root.
-    prefix: String,
-}
-
-impl StatesCompiler {
-    pub(crate) fn new(
-        tree: &Path,
-        root: &str,
-        pillar: Option<&str>,
-        functions: Arc<dyn StateFunctions>,
-    ) -> Self {
-        let directories = StateDirectories {
-            states: vec![tree.join(root)],
-            pillar: pillar.map(|pillar| tree.join(pillar)).into_iter().collect(),
-        };
-        Self {
-            directories: Arc::new(directories),
-            functions,
-            prefix: match root {
-                "." => String::new(),
-                root => format!("{}/", root.trim_end_matches('/')),
-            },
-        }
-    }
+    pub(super) workers: CodeWorkers,
+    pub(super) functions: Arc<dyn StateFunctions>,
+    pub(super) root: String,
+    pub(super) pillar: Option<String>,
 }
 
 #[async_trait]
@@ -91,96 +67,75 @@ impl Compiler for StatesCompiler {
         request: &CompileRequest,
         slots: &EnvironmentSlots<'_>,
     ) -> Result<Compilation, CompileFailure> {
-        let _slot = slots.take().await?;
-        let answers = Arc::new(ServerAnswers {
+        let answers = Arc::new(StateAnswers {
+            functions: Arc::clone(&self.functions),
             locks: request.locks.clone(),
-            other_nodes: request.questions.clone().map(OtherNodesReader::new),
+            session: request.questions.clone(),
             unanswered: Mutex::default(),
         });
-        let world: Arc<dyn World> = Arc::new(StateWorld {
-            directories: Arc::clone(&self.directories),
-            functions: Arc::clone(&self.functions),
-            answers: Arc::clone(&answers) as Arc<dyn AnswerTemplates>,
-        });
-        let input = Input {
-            node: request.node.to_string(),
-            facts: request.facts.as_map().clone(),
-            other_nodes: OtherNodePolicy::Keep,
-            ..Input::default()
+        let task = CodeTask::States {
+            node: request.node.clone(),
+            facts: Cow::Borrowed(&request.facts),
+            root: Cow::Borrowed(&self.root),
+            pillar: self.pillar.as_deref().map(Cow::Borrowed),
         };
-        // Use a separate thread: rendering takes long, and a panic in it
-        // affects only one node.
-        let outcome = tokio::task::spawn_blocking(move || compile(&world, &input)).await;
-        let outcome = outcome.map_err(CompileFailure::temporary)?;
+        let answering = Arc::clone(&answers) as Arc<dyn AnswerWorker>;
+        let done = self.workers.compile(task, answering, slots).await;
         if let Some(error) = answers.take_error() {
             return Err(CompileFailure::temporary(error));
         }
-        match outcome {
-            Ok(compiled) => {
-                let mut catalog = compiled.catalog;
-                for resource in catalog.resources.iter_mut().chain(&mut catalog.exports) {
-                    if let Some(file) = &mut resource.file {
-                        file.insert_str(0, &self.prefix);
-                    }
-                }
-                Ok(catalog.into())
-            }
-            Err(error) => Err(CompileFailure::Problems(
-                error
-                    .0
-                    .iter()
-                    .map(|problem| {
-                        let mut problem = problem_of_states(problem);
-                        if let Some(file) = &mut problem.file {
-                            file.insert_str(0, &self.prefix);
-                        }
-                        problem
-                    })
-                    .collect(),
-            )),
-        }
+        done
     }
 }
 
-/// Answers templates during one compile: they may look up who holds a lock, and ask about other
-/// nodes.
-struct ServerAnswers {
+/// Answers a worker during one compile.
+struct StateAnswers {
+    functions: Arc<dyn StateFunctions>,
     locks: Option<LockReader>,
-    other_nodes: Option<OtherNodesReader>,
+    session: Option<CodeSession>,
     /// The reason for a missing answer, which is not the code's fault.
     unanswered: Mutex<Option<ServiceError>>,
 }
 
-impl ServerAnswers {
+impl StateAnswers {
     fn take_error(&self) -> Option<ServiceError> {
         self.unanswered
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take()
     }
+
+    async fn about_states(&self, question: StateQuestion) -> Result<Value, String> {
+        match question {
+            StateQuestion::StateFunction(name) => Ok(json!(self.functions.function(&name))),
+            StateQuestion::StateFunctions => Ok(json!(self.functions.functions())),
+            StateQuestion::LockHolders(lock) => {
+                let Some(locks) = &self.locks else {
+                    return Err("locks are not available while states are compiled".to_owned());
+                };
+                match locks.holders(&lock).await {
+                    Ok(holders) => Ok(json!(holders)),
+                    Err(error) => {
+                        let refusal = format!("cannot read the lock `{lock}`: {error}");
+                        *self
+                            .unanswered
+                            .lock()
+                            .unwrap_or_else(PoisonError::into_inner) = Some(error);
+                        Err(refusal)
+                    }
+                }
+            }
+        }
+    }
 }
 
-impl AnswerTemplates for ServerAnswers {
-    fn lock_holders(&self, lock: &LockName) -> Result<Vec<String>, WorldError> {
-        let Some(locks) = &self.locks else {
-            return Err(WorldError::new(
-                "locks are not available while states are compiled",
-            ));
-        };
-        locks.holders(lock).map_err(|error| {
-            let refusal = WorldError::new(format!("cannot read the lock `{lock}`: {error}"));
-            *self
-                .unanswered
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner) = Some(error);
-            refusal
-        })
-    }
-
-    fn call(&self, world: &dyn World, call: &TemplateCall<'_>) -> Result<Value, WorldError> {
-        let answer = self.other_nodes.as_ref().and_then(|other_nodes| {
-            other_nodes.call(world, call.function, call.positional, call.named)
-        });
-        answer.unwrap_or_else(|| call.refuse())
+#[async_trait]
+impl AnswerWorker for StateAnswers {
+    async fn answer(&self, question: Value) -> Result<Value, String> {
+        match (StateQuestion::deserialize(&question), &self.session) {
+            (Ok(question), _) => self.about_states(question).await,
+            (Err(_), Some(session)) => session.answer(question).await,
+            (Err(_), None) => Err("there is no index to query".to_owned()),
+        }
     }
 }

@@ -4,8 +4,10 @@
 //! of each group: lists of resources, or a whole catalog. A node gets the
 //! content of all of its groups, in the order of the file.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use bunraku_model::catalog::{Resource, ResourceReference};
@@ -14,6 +16,7 @@ use bunraku_states::{Node, read_document};
 use bunraku_wire::api::CompileProblem;
 use serde_json::{Value, json};
 
+use super::code_worker::{AnswerWorker, CodeTask, CodeWorkers};
 use super::{Compilation, CompileRequest, Compiler};
 use crate::code::is_below;
 use crate::compile_failure::CompileFailure;
@@ -22,9 +25,15 @@ use bunraku_control::code_problems::{problem_at as at, problem_of_states};
 
 /// The compiler for a static site.
 pub(crate) struct StaticCompiler {
+    pub(super) workers: CodeWorkers,
+    pub(super) site: String,
+}
+
+/// A site: what its file says.
+pub(super) struct StaticSite {
     tree: PathBuf,
-    groups: std::sync::Arc<Vec<NodeGroup>>,
-    site: String,
+    groups: Vec<NodeGroup>,
+    file: String,
 }
 
 #[derive(Clone, Debug)]
@@ -44,9 +53,9 @@ struct NamedFile {
     column: usize,
 }
 
-impl StaticCompiler {
+impl StaticSite {
     /// Reads the site. Blocks.
-    pub(crate) fn new(tree: &Path, site: &str) -> Result<Self, CompileProblem> {
+    pub(super) fn read(tree: &Path, site: &str) -> Result<Self, CompileProblem> {
         let document = read(tree, site)?;
         let groups = match member(&document, "groups").map(|groups| (groups, groups.as_map())) {
             Some((_, Some(groups))) => groups,
@@ -59,9 +68,19 @@ impl StaticCompiler {
             .collect::<Result<_, _>>()?;
         Ok(Self {
             tree: tree.to_owned(),
-            groups: std::sync::Arc::new(groups),
-            site: site.to_owned(),
+            groups,
+            file: site.to_owned(),
         })
+    }
+
+    /// Returns the catalog of a node. Blocks.
+    pub(super) fn catalog(
+        &self,
+        node: &NodeName,
+        facts: &FactSet,
+    ) -> Result<Catalog, CompileProblem> {
+        let matching = self.groups.iter().filter(|group| group.holds(node, facts));
+        assemble(&self.tree, &self.file, node, matching)
     }
 }
 
@@ -76,19 +95,23 @@ impl Compiler for StaticCompiler {
         request: &CompileRequest,
         slots: &EnvironmentSlots<'_>,
     ) -> Result<Compilation, CompileFailure> {
-        let _slot = slots.take().await?;
-        let (tree, site) = (self.tree.clone(), self.site.clone());
-        let groups = std::sync::Arc::clone(&self.groups);
-        let (node, facts) = (request.node.clone(), request.facts.clone());
-        let work = move || {
-            let matching = groups.iter().filter(|group| group.holds(&node, &facts));
-            assemble(&tree, &site, &node, matching)
+        let task = CodeTask::Static {
+            node: request.node.clone(),
+            facts: Cow::Borrowed(&request.facts),
+            site: Cow::Borrowed(&self.site),
         };
-        let outcome = tokio::task::spawn_blocking(work).await;
-        outcome
-            .map_err(CompileFailure::temporary)?
-            .map(Compilation::from)
-            .map_err(CompileFailure::problem)
+        let answers = Arc::new(NothingToAsk);
+        self.workers.compile(task, answers, slots).await
+    }
+}
+
+/// A site asks nothing.
+struct NothingToAsk;
+
+#[async_trait]
+impl AnswerWorker for NothingToAsk {
+    async fn answer(&self, _: Value) -> Result<Value, String> {
+        Err("a static site asks nothing".to_owned())
     }
 }
 
@@ -352,10 +375,8 @@ fn text_of(value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compiles::slots::CompileSlots;
-    use bunraku_model::{CodeId, FactSetId, default_environment};
 
-    async fn compile(files: &[(&str, &str)], node: &str, facts: Value) -> Result<Catalog, String> {
+    fn compile(files: &[(&str, &str)], node: &str, facts: Value) -> Result<Catalog, String> {
         let tree = tempfile::TempDir::new().expect("a directory");
         for (path, text) in files {
             let place = tree.path().join(path);
@@ -370,28 +391,10 @@ mod tests {
                 problem.message
             )
         };
-        let compiler = StaticCompiler::new(tree.path(), "site.yaml").map_err(shown)?;
         let facts: FactSet = facts.try_into().expect("an object");
-        let request = CompileRequest {
-            node: NodeName::new(node).expect("a name"),
-            environment: default_environment(),
-            code_id: CodeId("c".to_owned()),
-            fact_set: FactSetId(bunraku_model::ContentId::of(b"")),
-            facts,
-            extensions: std::collections::BTreeMap::new(),
-            locks: None,
-            questions: None,
-            ordering: None,
-        };
-        let slots = CompileSlots::new(1);
-        let slots = slots.of(&request.environment);
-        match compiler.compile(&request, &slots).await {
-            Ok(done) => Ok(done.catalog),
-            Err(CompileFailure::Problems(problems)) => {
-                Err(shown(problems.into_iter().next().expect("one")))
-            }
-            Err(other) => Err(other.to_string()),
-        }
+        let node = NodeName::new(node).expect("a name");
+        let site = StaticSite::read(tree.path(), "site.yaml").map_err(shown)?;
+        site.catalog(&node, &facts).map_err(shown)
     }
 
     const SITE: &str = "groups:
@@ -416,11 +419,11 @@ mod tests {
             .collect()
     }
 
-    #[tokio::test]
-    async fn a_node_gets_what_its_groups_have_in_order() {
+    #[test]
+    fn a_node_gets_what_its_groups_have_in_order() {
         let files = [("site.yaml", SITE), ("base.yaml", BASE), ("web.yaml", WEB)];
         let debian = json!({"os": {"family": "Debian"}});
-        let catalog = compile(&files, "web-1", debian.clone()).await;
+        let catalog = compile(&files, "web-1", debian.clone());
         let catalog = catalog.expect("a catalog");
         assert_eq!(
             titles(&catalog),
@@ -428,43 +431,41 @@ mod tests {
         );
         assert_eq!(catalog.resources[1].place().to_string(), "web.yaml:2");
         assert_eq!(catalog.resources[2].parameters["ensure"], json!("running"));
-        let redhat = compile(&files, "web-1", json!({"os": {"family": "RedHat"}})).await;
+        let redhat = compile(&files, "web-1", json!({"os": {"family": "RedHat"}}));
         assert_eq!(titles(&redhat.expect("a catalog")), ["File[/etc/motd]"]);
-        let other = compile(&files, "mail", debian).await;
+        let other = compile(&files, "mail", debian);
         assert_eq!(titles(&other.expect("a catalog")), ["File[/etc/motd]"]);
     }
 
-    #[tokio::test]
-    async fn a_whole_catalog_is_taken_and_added_to() {
+    #[test]
+    fn a_whole_catalog_is_taken_and_added_to() {
         let whole = r#"{"name": "any", "resources": [{"type": "File", "title": "/own"}]}"#;
         let files = [
             ("site.yaml", SITE),
             ("base.yaml", BASE),
             ("catalogs/db-1.json", whole),
         ];
-        let catalog = compile(&files, "db-1", json!({})).await.expect("a catalog");
+        let catalog = compile(&files, "db-1", json!({})).expect("a catalog");
         assert_eq!(catalog.name, "db-1");
         assert_eq!(titles(&catalog), ["File[/own]", "File[/etc/motd]"]);
     }
 
-    #[tokio::test]
-    async fn problems_are_reported_with_file_and_line() {
-        let check = async |files: &[(&str, &str)], node: &str, expected: &str| {
-            let error = compile(files, node, json!({})).await.expect_err("wrong");
+    #[test]
+    fn problems_are_reported_with_file_and_line() {
+        let check = |files: &[(&str, &str)], node: &str, expected: &str| {
+            let error = compile(files, node, json!({})).expect_err("wrong");
             assert_eq!(error, expected);
         };
         check(
             &[("site.yaml", "groups: {a: {nodes: x, resources: gone.yaml}}")],
             "x",
             "site.yaml:1 `gone.yaml` is not in the environment",
-        )
-        .await;
+        );
         check(
             &[("site.yaml", "groups: {a: {nodes: x}}")],
             "y",
             "site.yaml:0 no group in `site.yaml` matches `y`",
-        )
-        .await;
+        );
         check(
             &[
                 ("site.yaml", SITE),
@@ -472,8 +473,7 @@ mod tests {
             ],
             "x",
             "base.yaml:2 `File` is not a reference of the form `Type[title]`",
-        )
-        .await;
+        );
         let twice = "groups:\n  a: {nodes: x, resources: [base.yaml, more.yaml]}\n";
         check(
             &[
@@ -483,20 +483,17 @@ mod tests {
             ],
             "x",
             "more.yaml:2 `File[/etc/motd]` is declared twice, first at base.yaml:2",
-        )
-        .await;
+        );
         check(
             &[("site.yaml", "groups: {a: {nodes: x, catalog: /etc/passwd}}")],
             "x",
             "site.yaml:1 `/etc/passwd` must be a path below the environment's root",
-        )
-        .await;
+        );
         check(
             &[("site.yaml", "groups:\n  a: {node: x}\n")],
             "x",
             "site.yaml:2 `node` is unknown in a group; use nodes, facts, resources or catalog",
-        )
-        .await;
+        );
         let broken = "{\"name\": \"db-1\",\n\"resources\": [}";
         check(
             &[
@@ -506,7 +503,6 @@ mod tests {
             ],
             "db-1",
             "catalogs/db-1.json:2 not a catalog: expected value at line 2 column 15",
-        )
-        .await;
+        );
     }
 }

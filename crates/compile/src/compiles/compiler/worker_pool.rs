@@ -18,8 +18,9 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 
 use super::Compilation;
-use super::worker_process::WorkerProcess;
-use crate::code_questions::CodeSession;
+use super::code_worker::{AnswerWorker, InspectedCode};
+use super::worker_death::worker_death;
+use super::worker_process::{WorkerCommand, WorkerEnvironment, WorkerError, WorkerProcess};
 use crate::compile_failure::CompileFailure;
 use crate::compiles::slots::EnvironmentSlots;
 
@@ -33,6 +34,7 @@ struct WorkerReply {
     catalog: Option<Value>,
     error: Option<Complaint>,
     errors: Option<Vec<Complaint>>,
+    inspected: Option<Box<InspectedCode>>,
     #[serde(default)]
     notes: Vec<CompileNote>,
 }
@@ -58,14 +60,14 @@ pub(crate) struct WorkerLimits {
     pub(crate) recycle_after: u64,
     /// Memory limit in bytes. A worker that uses more after an answer is replaced.
     pub(crate) memory_limit: Option<u64>,
+    /// Memory limit in bytes that the worker sets for itself, for messages.
+    pub(crate) hard_memory_limit: Option<u64>,
     pub(crate) longest_answer: u64,
 }
 
 /// The workers, and the permits to use them.
 pub(crate) struct WorkerPool {
-    /// The directory with the commit's files; also the working directory.
-    tree: PathBuf,
-    command: Vec<String>,
+    command: WorkerCommand,
     limits: WorkerLimits,
     /// Directories that are removed from the places in answers, besides the tree.
     roots: Vec<PathBuf>,
@@ -77,13 +79,12 @@ pub(crate) struct WorkerPool {
 impl WorkerPool {
     pub(crate) fn new(
         tree: &Path,
-        command: Vec<String>,
+        command: WorkerCommand,
         limits: WorkerLimits,
         mut roots: Vec<PathBuf>,
     ) -> Self {
         roots.push(tree.to_owned());
         Self {
-            tree: tree.to_owned(),
             command,
             limits,
             roots,
@@ -93,27 +94,52 @@ impl WorkerPool {
         }
     }
 
-    /// Sends one request to a worker and reads its answer. `question` receives
-    /// the request's id. The worker may ask about other nodes in between.
+    /// Sends one request to a worker and reads the catalog in its answer.
+    /// `question` receives the request's id. The worker may ask in between.
     pub(crate) async fn compile(
         &self,
         slots: &EnvironmentSlots<'_>,
-        session: Option<&CodeSession>,
+        answers: Option<&dyn AnswerWorker>,
         question: impl FnOnce(u64) -> String,
     ) -> Result<Compilation, CompileFailure> {
         // Wait for a worker first, then for a slot: waiting for this program
         // takes no slot from others.
         let _place = self.places.acquire().await;
         let _slot = slots.take().await?;
+        let read = |answer: &[u8], id| self.read(answer, id);
+        self.ask(answers, question, read).await
+    }
+
+    /// Sends a request to inspect the code, which takes no slot.
+    pub(crate) async fn inspect(
+        &self,
+        question: impl FnOnce(u64) -> String,
+    ) -> Result<InspectedCode, CompileFailure> {
+        let _place = self.places.acquire().await;
+        let read = |answer: &[u8], id| {
+            let answered = self.answered(answer, id)?;
+            let inspected = answered.inspected.map(|inspected| *inspected);
+            inspected.ok_or_else(|| nonsense(answer, "says nothing about the code"))
+        };
+        self.ask(None, question, read).await
+    }
+
+    async fn ask<T>(
+        &self,
+        answers: Option<&dyn AnswerWorker>,
+        question: impl FnOnce(u64) -> String,
+        read: impl FnOnce(&[u8], u64) -> Result<T, (bool, CompileFailure)>,
+    ) -> Result<T, CompileFailure> {
         let mut worker = self.worker()?;
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let line = question(id);
         let (limit, longest) = (self.limits.time_limit, self.limits.longest_answer);
-        let outcome = match worker.exchange(&line, limit, longest, session).await {
-            Ok(answer) => self.read(&answer, id),
-            Err(error) => Err((false, CompileFailure::message(error.to_string()))),
+        let answer = match worker.exchange(&line, limit, longest, answers).await {
+            Ok(answer) => answer,
+            // Dropping the worker kills it with every process that it started.
+            Err(error) => return Err(self.failure(&error, &worker.take_words())),
         };
-        match outcome {
+        match read(&answer, id) {
             Ok(done) => {
                 self.put_back(worker);
                 Ok(done)
@@ -122,8 +148,15 @@ impl WorkerPool {
                 self.put_back(worker);
                 Err(failure)
             }
-            // Dropping the worker kills it with every process that it started.
             Err((false, failure)) => Err(with_words(failure, &worker.take_words())),
+        }
+    }
+
+    /// Returns the failure of a worker that gave no answer.
+    fn failure(&self, error: &WorkerError, words: &str) -> CompileFailure {
+        match worker_death(error, words, &self.limits) {
+            Some(death) => CompileFailure::WorkerDied(death),
+            None => with_words(CompileFailure::message(error.to_string()), words),
         }
     }
 
@@ -138,8 +171,14 @@ impl WorkerPool {
                 return Ok(worker);
             }
         }
-        WorkerProcess::start(&self.tree, &self.command)
-            .map_err(|error| CompileFailure::message(error.to_string()))
+        WorkerProcess::start(&self.command).map_err(|error| {
+            if self.command.environment == WorkerEnvironment::Empty {
+                // The server's own program exists: the machine is short of something.
+                CompileFailure::temporary(error)
+            } else {
+                CompileFailure::message(error.to_string())
+            }
+        })
     }
 
     /// Returns the worker to the pool, unless it must be replaced.
@@ -158,31 +197,29 @@ impl WorkerPool {
     /// Returns the catalog in an answer. The flag of a failure is true if the
     /// worker still works correctly.
     fn read(&self, answer: &[u8], id: u64) -> Result<Compilation, (bool, CompileFailure)> {
-        let nonsense = |why: String| {
-            let text = String::from_utf8_lossy(answer);
-            let begins: String = text.trim().chars().take(SHOWN).collect();
-            let message = format!("the compiler's answer {why}: it begins with `{begins}`");
-            (false, CompileFailure::message(message))
-        };
-        let answered: WorkerReply = serde_json::from_slice(answer)
-            .map_err(|error| nonsense(format!("is not a JSON answer ({error})")))?;
+        let answered = self.answered(answer, id)?;
+        let catalog = answered.catalog.filter(Value::is_object);
+        let catalog = catalog.ok_or_else(|| nonsense(answer, "has no catalog and no error"))?;
+        let catalog: Catalog = serde_json::from_value(catalog)
+            .map_err(|error| nonsense(answer, &format!("has no readable catalog ({error})")))?;
+        Ok(self.with_relative_paths(catalog, answered.notes))
+    }
+
+    /// Returns an answer without errors.
+    fn answered(&self, answer: &[u8], id: u64) -> Result<WorkerReply, (bool, CompileFailure)> {
+        let mut answered: WorkerReply = serde_json::from_slice(answer)
+            .map_err(|error| nonsense(answer, &format!("is not a JSON answer ({error})")))?;
         if answered.id != Some(id) {
-            return Err(nonsense(format!("does not belong to request {id}")));
+            let why = format!("does not belong to request {id}");
+            return Err(nonsense(answer, &why));
         }
-        let complaints = answered
-            .errors
-            .unwrap_or_default()
-            .into_iter()
-            .chain(answered.error);
+        let errors = answered.errors.take().unwrap_or_default().into_iter();
+        let complaints = errors.chain(answered.error.take());
         let problems: Vec<_> = complaints.map(|one| self.problem(one)).collect();
         if !problems.is_empty() {
             return Err((true, CompileFailure::Problems(problems)));
         }
-        let catalog = answered.catalog.filter(Value::is_object);
-        let catalog = catalog.ok_or_else(|| nonsense("has no catalog and no error".to_owned()))?;
-        let catalog: Catalog = serde_json::from_value(catalog)
-            .map_err(|error| nonsense(format!("has no readable catalog ({error})")))?;
-        Ok(self.with_relative_paths(catalog, answered.notes))
+        Ok(answered)
     }
 
     /// Makes places relative to the environment's root.
@@ -236,6 +273,14 @@ impl WorkerPool {
             .find_map(|root| path.strip_prefix(root).ok());
         below.map_or_else(|| file.to_owned(), |below| below.display().to_string())
     }
+}
+
+/// An answer that makes no sense. The worker is not used again.
+fn nonsense(answer: &[u8], why: &str) -> (bool, CompileFailure) {
+    let text = String::from_utf8_lossy(answer);
+    let begins: String = text.trim().chars().take(SHOWN).collect();
+    let message = format!("the compiler's answer {why}: it begins with `{begins}`");
+    (false, CompileFailure::message(message))
 }
 
 fn with_words(failure: CompileFailure, words: &str) -> CompileFailure {

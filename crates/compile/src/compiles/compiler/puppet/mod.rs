@@ -26,7 +26,9 @@ use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 use tokio::sync::OnceCell;
 
+use super::code_worker::AnswerWorker;
 use super::worker_pool::{WorkerLimits, WorkerPool};
+use super::worker_process::WorkerCommand;
 use super::{Compilation, CompileRequest, Compiler};
 use crate::compile_failure::CompileFailure;
 use crate::compiles::slots::EnvironmentSlots;
@@ -203,8 +205,9 @@ impl PuppetCompiler {
             };
             serde_json::to_string(&question).expect("a question is plain data")
         };
-        pool.compile(slots, request.questions.as_ref(), question)
-            .await
+        let answers = request.questions.as_ref();
+        let answers = answers.map(|session| session as &dyn AnswerWorker);
+        pool.compile(slots, answers, question).await
     }
 }
 
@@ -229,9 +232,11 @@ impl Inputs {
             time_limit: self.settings.time_limit,
             recycle_after: self.settings.recycle_after,
             memory_limit: Some(self.settings.memory_limit / 4 * 3),
+            hard_memory_limit: Some(self.settings.memory_limit),
             longest_answer: self.longest_answer,
         };
         let roots = vec![places.environment_link()];
+        let command = WorkerCommand::in_tree(&self.tree, &command);
         Ok((
             WorkerPool::new(&self.tree, command, limits, roots),
             directory,

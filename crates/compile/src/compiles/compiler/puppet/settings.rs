@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use bunraku_states::Node;
 use bunraku_wire::api::CompileProblem;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::super::settings::{Members, at};
@@ -27,7 +28,7 @@ const PUPPET_SETTINGS: [&str; 8] = [
 ];
 
 /// The Puppet settings in an environment's `bunraku.yaml`.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct PuppetSettings {
     pub(crate) workers: usize,
     pub(crate) time_limit: Duration,
@@ -41,7 +42,7 @@ pub(crate) struct PuppetSettings {
 }
 
 /// The handling of `source => 'https://…'`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum HttpSources {
     /// The compile fails.
     Refuse,
