@@ -168,7 +168,8 @@ pub(crate) async fn hold_stream(
             StreamEnd::Broken(error) => {
                 let wait = back_off.random_wait(failures);
                 failures += 1;
-                tracing::warn!(error = %error, ?wait, "the command stream was interrupted; reconnecting");
+                let hint = error.hint();
+                tracing::warn!(error = %error, hint, ?wait, "the command stream was interrupted; reconnecting");
                 wait
             }
         };
@@ -256,6 +257,7 @@ async fn one_stream(
                 lines.answer_ping(number);
                 freeze.silence = Some(Duration::from_secs(silence_seconds));
             }
+            Ok(StreamMessage::Authority) => shared.trust_news.notify_one(),
             Ok(StreamMessage::Goodbye) => return Some(StreamEnd::Goodbye),
             Ok(StreamMessage::Superseded) => return Some(StreamEnd::Superseded),
             Err(_) => not_understood(shared, journal, &mut owed, &message).await,
@@ -270,6 +272,7 @@ async fn send_pending(shared: &Shared, journal: &mut Journal, owed: &mut AnswerR
         tracing::warn!(error = %error, "cannot report the agent's activity to the server");
     }
     shared.connected.send_replace(true);
+    shared.trust_news.notify_one();
     send_all(shared, journal, owed).await;
 }
 

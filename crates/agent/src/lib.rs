@@ -20,6 +20,7 @@ mod run_schedule;
 mod runs;
 mod schedule;
 mod servers;
+mod trust;
 mod windows;
 
 use std::path::PathBuf;
@@ -136,6 +137,8 @@ struct Shared {
     tls: bunraku_wire::ReloadableClientTls,
     /// Notified when the certificate was renewed: the stream is then reopened with the new one.
     renewed: Arc<tokio::sync::Notify>,
+    /// Notified when the trusted CAs or the revocation list may have changed.
+    trust_news: Arc<tokio::sync::Notify>,
     submissions: Arc<schedule::Submissions>,
     /// Tells whether the stream is open.
     connected: tokio::sync::watch::Sender<bool>,
@@ -187,6 +190,7 @@ pub async fn run(options: AgentOptions, shutdown: CancellationToken) -> Result<(
         client,
         tls,
         renewed: Arc::default(),
+        trust_news: Arc::default(),
         submissions: Arc::default(),
         connected: tokio::sync::watch::Sender::new(false),
         runs,
@@ -207,6 +211,7 @@ pub async fn run(options: AgentOptions, shutdown: CancellationToken) -> Result<(
         connection::hold_stream(&shared, journal, &shutdown),
         schedule::submit_facts(&shared, &shutdown),
         renewal::keep_certificate(&shared, &shutdown),
+        trust::keep_current(&shared, &shutdown),
     );
     tracing::info!("the agent is down");
     Ok(())

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
 use crate::Shared;
-use crate::join::with_identity;
+use crate::join::use_stored;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -71,16 +71,22 @@ async fn renew_if_due(shared: &Shared, jitter: f64) -> Result<(), BoxError> {
     {
         return Ok(());
     }
+    renew(shared).await
+}
+
+/// Renews the certificate now, whatever its age.
+pub(crate) async fn renew(shared: &Shared) -> Result<(), BoxError> {
     let key = shared.credentials.load_or_create_key()?;
     let certificate_request = Request::create(&shared.options.name, &key)?;
     let request = RenewRequest {
         certificate_request,
+        proof: None,
     };
     let issued: IssuedCertificate = shared.client.call_with(RenewCertificate, &request).await?;
     let identity = Identity::from_pem(&issued.certificate, &key)?;
     let serial = identity.certificate().serial.clone();
     shared.credentials.save(&issued.certificate, &issued.ca)?;
-    shared.tls.reload(&with_identity(identity, issued.ca))?;
+    use_stored(shared)?;
     // The next request uses the new certificate, and so does the stream. Otherwise the server would
     // close the stream when the old certificate expires.
     shared.client.reconnect().await;

@@ -3,9 +3,9 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    agent, bound, catalog, cert, cluster, compile, completions, config, console, demo, environment,
-    facts, isolated, lock, man, module, node, once, plan, query, reactor, release, report,
-    repository, restore, run, server, states, token, trigger,
+    agent, authority, backup, bound, catalog, cert, cluster, compile, completions, config, console,
+    demo, environment, facts, isolated, lock, man, module, node, once, plan, query, reactor,
+    release, report, repository, restore, run, server, signer, states, token, trigger,
 };
 use crate::global_options::Global;
 use crate::local_apply::ApplyArgs;
@@ -35,6 +35,8 @@ Exit codes: 0 success, 1 error, 2 changes pending or made (with --detailed-exitc
 pub(crate) enum Command {
     /// Run a server
     Server(server::ServerArguments),
+    /// Run the signer, which holds the CA key
+    Signer(signer::SignerArguments),
     /// Run the agent of this node
     Agent(agent::AgentArguments),
     /// Run a demo: a server and four agents on this machine
@@ -83,6 +85,12 @@ pub(crate) enum Command {
     /// List, sign, issue and revoke certificates
     #[command(subcommand)]
     Cert(cert::CertCommand),
+    /// Replace the CA and show how far that is
+    #[command(subcommand)]
+    Authority(authority::AuthorityCommand),
+    /// Review the state after data was restored from a backup
+    #[command(subcommand)]
+    Backup(backup::BackupCommand),
     /// Create, list and revoke one-time join tokens
     #[command(subcommand)]
     Token(token::TokenCommand),

@@ -3,11 +3,14 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bunraku_model::NodeName;
-use bunraku_wire::tls::ClientTls;
+use bunraku_model::{NodeName, Role};
+use bunraku_wire::trust;
 use bunraku_wire::{
-    Client, ClientError, ClientOptions, Credentials, ReloadableClientTls, ServerAddress,
+    Client, ClientError, ClientOptions, Credentials, OperatorProof, PrivateKey,
+    ReloadableClientTls, ServerAddress,
 };
+
+use jiff::Timestamp;
 
 use crate::config::LoadedConfig;
 use crate::exit::Exit;
@@ -41,8 +44,20 @@ pub(crate) fn servers(
         .collect()
 }
 
+/// A client, and what its TLS is made of.
+pub(crate) struct Connection {
+    pub(crate) client: Client,
+    pub(crate) tls: ReloadableClientTls,
+    pub(crate) credentials: Credentials,
+}
+
 /// Reads the credentials and creates the client. Sends nothing yet.
 pub(crate) fn connect(global: &Global, loaded: &LoadedConfig) -> Result<Client, Failure> {
+    open(global, loaded).map(|connection| connection.client)
+}
+
+/// Like [`connect`], for callers that keep the credentials current.
+pub(crate) fn open(global: &Global, loaded: &LoadedConfig) -> Result<Connection, Failure> {
     let credentials = credentials(global, loaded)?;
     let configured = if loaded.file.client.servers.is_empty() {
         &loaded.file.agent.servers
@@ -56,18 +71,19 @@ pub(crate) fn connect(global: &Global, loaded: &LoadedConfig) -> Result<Client, 
             .hint("create credentials with `bunraku cert issue NAME --role operator --out DIR`")
     };
     let identity = credentials.identity()?.ok_or_else(|| missing("cert.pem"))?;
-    let authority_pem = credentials
-        .authority_pem()?
-        .ok_or_else(|| missing("ca.pem"))?;
-    let tls = ClientTls {
-        authority_pem,
-        revocation_lists_pem: String::new(),
-        identity: Some(identity),
-    };
-    let mut options = ClientOptions::new(servers, ReloadableClientTls::new(&tls)?);
+    if credentials.authority_pem()?.is_none() {
+        return Err(missing("ca.pem"));
+    }
+    let tls = trust::client_tls(&credentials, Some(identity))?;
+    let tls = ReloadableClientTls::new(&tls)?;
+    let mut options = ClientOptions::new(servers, tls.clone());
     options.request_timeout = REQUEST_TIMEOUT;
     options.keep_alive = None;
-    Ok(Client::new(options))
+    Ok(Connection {
+        client: Client::new(options),
+        tls,
+        credentials,
+    })
 }
 
 /// Returns the name in the credentials.
@@ -78,6 +94,34 @@ pub(crate) fn own_name(global: &Global, loaded: &LoadedConfig) -> Result<NodeNam
         Failure::new(format!("there is no cert.pem in {place}"))
     })?;
     Ok(identity.certificate().name()?)
+}
+
+/// Signs a request for a certificate with the operator's own key. Returns `None` if the
+/// credentials are not an operator's.
+pub(crate) fn operator_proof(
+    global: &Global,
+    loaded: &LoadedConfig,
+    certificate_request: &str,
+    role: Role,
+    server_names: &[String],
+) -> Result<Option<OperatorProof>, Failure> {
+    let credentials = credentials(global, loaded)?;
+    let Some(identity) = credentials.identity()? else {
+        return Ok(None);
+    };
+    if identity.certificate().role != Role::Operator {
+        return Ok(None);
+    }
+    let key = PrivateKey::load(&credentials.key_path())?;
+    let proof = OperatorProof::create(
+        identity.certificate(),
+        &key,
+        certificate_request,
+        role,
+        server_names,
+        Timestamp::now(),
+    )?;
+    Ok(Some(proof))
 }
 
 fn credentials(global: &Global, loaded: &LoadedConfig) -> Result<Credentials, Failure> {

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use bunraku_wire::Client;
 
 use crate::config::LoadedConfig;
-use crate::connection::connect;
+use crate::connection::{Connection, open};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::global_options::Global;
+use crate::trust_refresh::refresh_if_due;
 use crate::wiring::Wiring;
 
 /// The options, configuration and wiring of this invocation.
@@ -26,11 +27,18 @@ impl Context {
         F: FnOnce(Client) -> R,
         R: Future<Output = Result<Exit, Failure>>,
     {
-        let client = connect(&self.global, &self.loaded)?;
+        let Connection {
+            client,
+            tls,
+            credentials,
+        } = open(&self.global, &self.loaded)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
-        let outcome = runtime.block_on(work(client.clone()));
+        let outcome = runtime.block_on(async {
+            refresh_if_due(&client, &tls, &credentials).await;
+            work(client.clone()).await
+        });
         if let Some(lasting) = client.old_data() {
             eprintln!(
                 "warning: the datastores have had no majority for {} s: this output may be stale, and nothing can be changed; see `bunraku cluster status`",

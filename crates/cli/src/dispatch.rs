@@ -7,9 +7,10 @@ use clap::CommandFactory;
 
 use crate::arguments::{Arguments, Command};
 use crate::commands::{
-    agent, apply, bound, catalog, cert, cluster, code_worker, compile, completions, config,
-    console, demo, environment, facts, isolated, lock, man, module, node, once, plan, query,
-    reactor, release, report, repository, restore, run, server, states, token, trigger,
+    agent, apply, authority, backup, bound, catalog, cert, cluster, code_worker, compile,
+    completions, config, console, demo, environment, facts, isolated, lock, man, module, node,
+    once, plan, query, reactor, release, report, repository, restore, run, server, signer, states,
+    token, trigger,
 };
 use crate::config::load;
 use crate::context::Context;
@@ -28,7 +29,7 @@ pub(crate) fn run(arguments: Arguments, wiring: Wiring) -> Result<ExitCode, Fail
     };
     // Daemons log their actions. Commands log only problems.
     let usual = match command {
-        Command::Server(_) | Command::Agent(_) => "info",
+        Command::Server(_) | Command::Agent(_) | Command::Signer(_) => "info",
         _ => "warn",
     };
     logging::start(global.log.as_deref().unwrap_or(usual), global.log_format);
@@ -53,6 +54,7 @@ pub(crate) fn run(arguments: Arguments, wiring: Wiring) -> Result<ExitCode, Fail
         Command::Bound(arguments) => return bound::run(&arguments).map(ExitCode::from),
         Command::Module(command) => module::run(command, &context),
         Command::Server(arguments) => server::run(arguments, &context),
+        Command::Signer(arguments) => signer::run(&arguments, &context),
         Command::Agent(arguments) => agent::run(arguments, &context),
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Run(arguments) => run::run(*arguments, &context),
@@ -67,6 +69,8 @@ pub(crate) fn run(arguments: Arguments, wiring: Wiring) -> Result<ExitCode, Fail
         Command::Release(command) => release::run(command, &context),
         Command::Query(arguments) => query::run(arguments, &context),
         Command::Cert(command) => cert::run(command, &context),
+        Command::Backup(command) => backup::run(&command, &context),
+        Command::Authority(command) => authority::run(command, &context),
         Command::Token(command) => token::run(command, &context),
         Command::Cluster(command) => cluster::run(command, &context),
         Command::Console(arguments) => console::run(&arguments, &context),

@@ -41,6 +41,7 @@ mod run_hooks;
 mod run_progress;
 mod run_view;
 mod signals;
+mod signer_link;
 mod site_modules;
 mod site_queries;
 mod site_source;
@@ -49,8 +50,10 @@ mod ssh;
 mod state_dir;
 mod state_functions;
 mod state_tree;
+mod store_identity;
 mod task_log;
 mod template_answers;
+mod trust_refresh;
 mod wiring;
 
 use std::ffi::OsString;

@@ -33,6 +33,8 @@ enum Signal {
     Hold,
     /// The servers of the cluster changed.
     Servers,
+    /// The trusted CAs or the revocation list changed.
+    Authority,
 }
 
 /// An item of a subscription.
@@ -44,6 +46,8 @@ pub enum SubscriptionItem {
     Hold,
     /// The servers of the cluster changed.
     Servers,
+    /// The trusted CAs or the revocation list changed.
+    Authority,
 }
 
 /// Number of ids that a subscription remembers before it checks which are still pending.
@@ -143,6 +147,15 @@ impl CommandHub {
         }
     }
 
+    /// Notifies every agent that is connected here that the trusted CAs or the revocation list
+    /// changed.
+    pub fn notify_authority(&self) {
+        let same = |waiting: &Signal| matches!(waiting, Signal::Authority);
+        self.subscribers()
+            .by_node
+            .retain(|_, subscriber| subscriber.signals.send_once(Signal::Authority, same));
+    }
+
     /// Notifies every agent that is connected here that the servers changed.
     pub fn notify_servers(&self) {
         let same = |waiting: &Signal| matches!(waiting, Signal::Servers);
@@ -218,6 +231,7 @@ impl Subscription {
                 Some(Signal::Target) => return Ok(Some(SubscriptionItem::Target)),
                 Some(Signal::Hold) => return Ok(Some(SubscriptionItem::Hold)),
                 Some(Signal::Servers) => return Ok(Some(SubscriptionItem::Servers)),
+                Some(Signal::Authority) => return Ok(Some(SubscriptionItem::Authority)),
                 None => return Ok(None),
             }
         }

@@ -54,6 +54,10 @@ pub enum ServiceError {
         retry_after: Duration,
     },
 
+    /// Something that the service depends on does not answer. Nothing was done.
+    #[error("{message}")]
+    Unavailable { message: String, hint: String },
+
     #[error("the store failed")]
     Store(#[from] StoreError),
 

@@ -34,6 +34,13 @@ pub const SERVERS: &str = "servers/";
 pub const CERTIFICATES: &str = "certificates/";
 /// Revoked certificates that Puppet signed, by serial.
 pub const REVOKED_SERIALS: &str = "revoked-serials/";
+/// Written by servers when the data was restored from a backup, and by the operator who reviews
+/// that.
+pub const EPOCH: &str = "epoch";
+/// Written by operators and servers: the replacement of the CA.
+pub const ROTATION: &str = "authority-rotation";
+/// Which CA each holder of a certificate uses, while the CA is replaced.
+pub const AUTHORITY_CONFIRMED: &str = "authority-confirmed/";
 /// Requests that wait for an operator, by name.
 pub const REQUESTS: &str = "certificate-requests/";
 /// Join tokens, by the hash of the token.
@@ -177,6 +184,11 @@ pub fn name_claim(name: &NodeName) -> String {
 /// Written when a certificate without an entry of its own is revoked: one that Puppet signed.
 pub fn revoked_serial(serial: &str) -> String {
     format!("{REVOKED_SERIALS}{serial}")
+}
+
+/// Written when the holder uses a certificate of the wanted CA.
+pub fn authority_confirmed(name: &NodeName) -> String {
+    format!("{AUTHORITY_CONFIRMED}{name}")
 }
 
 /// Written by the join endpoint; deleted when it is signed or rejected.

@@ -30,7 +30,16 @@ pub(crate) async fn ensure(
     let now = clock.now();
     if let Some(identity) = &fitting
         && !identity.certificate().needs_renewal(now, 0.0)
+        && certificates.is_of_wanted_issuer(identity.certificate())
     {
+        let trusted = certificates.authority_pem();
+        blocking(credentials, move |credentials| {
+            if credentials.authority_pem()?.as_ref() == Some(&trusted) {
+                return Ok(());
+            }
+            credentials.save_authority(&trusted)
+        })
+        .await?;
         return Ok(identity.clone());
     }
     let certificate_request = Request::create(wanted.name, &key)
@@ -40,15 +49,20 @@ pub(crate) async fn ensure(
         certificate_request,
         role: wanted.role,
         server_names,
+        proof: None,
     };
     let issued = match (
         certificates.issue(&request, Signer::ThisServer).await,
         fitting,
     ) {
-        (Err(ServiceError::Store(StoreError::Unavailable(_))), Some(identity))
-            if now < identity.certificate().not_after =>
-        {
-            tracing::warn!(name = %wanted.name, "cannot renew the certificate until the datastores answer");
+        (
+            Err(
+                error @ (ServiceError::Store(StoreError::Unavailable(_))
+                | ServiceError::Unavailable { .. }),
+            ),
+            Some(identity),
+        ) if now < identity.certificate().not_after => {
+            tracing::warn!(name = %wanted.name, error = %error, "cannot renew the certificate yet");
             return Ok(identity);
         }
         (issued, _) => issued?,

@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bunraku_model::{NodeName, Role, ServerId};
+use bunraku_signer::SignerHandle;
 use bunraku_store::blobs::SharedBlobs;
 use bunraku_store::{SharedStore, StoreError};
 use bunraku_wire::tls::{Identity, ServerTls};
-use bunraku_wire::{Authority, Credentials, ReloadableServerTls};
+use bunraku_wire::{Credentials, ReloadableServerTls};
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
@@ -89,25 +90,28 @@ impl Server {
     /// Starts everything. When this returns, the server answers requests. While no majority
     /// of the datastores answers, it is read-only and registers later.
     pub async fn start(
-        options: ServerOptions,
+        mut options: ServerOptions,
         store: SharedStore,
         blobs: SharedBlobs,
-        authority: Arc<Authority>,
+        signer: impl Into<SignerHandle>,
         clock: Clock,
     ) -> Result<Self, StartError> {
+        options.services.certificates.server_name = options.name.to_string();
         let listener = listen(options.listen).await?;
         let address = local_address(&listener, options.listen)?;
         let parts = WiringParts {
             store,
             blobs,
             clock,
-            authority,
+            signer: signer.into(),
             server: ServerId(Uuid::new_v4()),
             compiler: None,
         };
         let wiring = Wiring::build(&options.services, parts).await?;
         let services = wiring.services.clone();
+        services.certificates.recover_revocations().await?;
         even_without_majority(services.certificates.read_revocations()).await?;
+        apply_rotation(&services).await?;
         let tls = Tls::prepare(&options, &services).await?;
         let (background, tasks) = (CancellationToken::new(), TaskTracker::new());
         let revoked = Arc::new(Notify::new());
@@ -190,6 +194,18 @@ impl Server {
     }
 }
 
+/// Brings the signer to the state of a rotation of the CA, before this server presents a
+/// certificate. Without the signer or the datastores, that happens later.
+async fn apply_rotation(services: &Services) -> Result<(), ServiceError> {
+    match services.certificates.apply_rotation(&|| {}).await {
+        Err(error @ (ServiceError::Unavailable { .. } | ServiceError::Store(_))) => {
+            tracing::warn!(error = %error, "cannot look for a rotation of the CA yet");
+            Ok(())
+        }
+        applied => applied,
+    }
+}
+
 async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
     TcpListener::bind(address)
         .await
@@ -215,17 +231,7 @@ struct Tls {
 
 impl Tls {
     async fn prepare(options: &ServerOptions, services: &Services) -> Result<Self, StartError> {
-        let operator = Credentials::new(options.services.data_dir.join("operator"));
-        let operator_name =
-            NodeName::new(format!("operator.{}", options.name)).map_err(|error| {
-                ServiceError::invalid(format!("the server's name is too long: {error}"))
-            })?;
-        let wanted = RequiredIdentity {
-            name: &operator_name,
-            role: Role::Operator,
-            server_names: &[],
-        };
-        credentials::ensure(&operator, &services.certificates, &services.clock, &wanted).await?;
+        ensure_operator(options, services).await?;
         let credentials = Credentials::new(options.services.data_dir.join("tls"));
         let identity = own_identity(&credentials, options, services).await?;
         let tls = even_without_majority(server_tls(identity, services)).await?;
@@ -240,6 +246,12 @@ impl Tls {
 
     /// Loads a renewed certificate and a new revocation list.
     async fn reload(&self, services: &Services) -> Result<(), StartError> {
+        // Trust a new CA first: whoever gets a certificate of it may use it at once.
+        if let Ok(Some(identity)) = self.credentials.identity() {
+            let tls = server_tls(identity, services).await?;
+            self.reloadable.reload(&tls).map_err(StartError::Tls)?;
+        }
+        ensure_operator(&self.options, services).await?;
         let identity = own_identity(&self.credentials, &self.options, services).await?;
         let tls = server_tls(identity, services).await?;
         *self.listed.lock().unwrap_or_else(PoisonError::into_inner) = services.clock.now();
@@ -259,6 +271,27 @@ impl Tls {
         if let Err(error) = self.reload(services).await {
             tracing::error!(error = %error, "cannot reload TLS; keeping the previous configuration");
         }
+    }
+}
+
+/// Creates or renews the operator credentials of this server.
+async fn ensure_operator(options: &ServerOptions, services: &Services) -> Result<(), ServiceError> {
+    let operator = Credentials::new(options.services.data_dir.join("operator"));
+    let name = NodeName::new(format!("operator.{}", options.name)).map_err(|error| {
+        ServiceError::invalid(format!("the server's name is too long: {error}"))
+    })?;
+    let wanted = RequiredIdentity {
+        name: &name,
+        role: Role::Operator,
+        server_names: &[],
+    };
+    match credentials::ensure(&operator, &services.certificates, &services.clock, &wanted).await {
+        // The signer may leave this to other operators, or be away.
+        Err(error @ (ServiceError::Forbidden { .. } | ServiceError::Unavailable { .. })) => {
+            tracing::warn!(error = %error, "cannot create or renew the operator credentials of this server");
+            Ok(())
+        }
+        ensured => ensured.map(drop),
     }
 }
 
@@ -282,7 +315,14 @@ async fn own_identity(
 }
 
 async fn server_tls(identity: Identity, services: &Services) -> Result<ServerTls, ServiceError> {
-    let list = services.certificates.revocation_lists_pem().await?;
+    let list = match services.certificates.revocation_lists_pem().await {
+        // Every request is checked against the stored revocations anyway.
+        Err(ServiceError::Unavailable { message, .. }) => {
+            tracing::warn!(message, "continuing without a signed revocation list");
+            String::new()
+        }
+        list => list?,
+    };
     Ok(ServerTls {
         identity,
         authority_pem: services.certificates.authority_pem(),

@@ -11,11 +11,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bunraku_model::ServerId;
+use bunraku_model::{Role, ServerId};
+use bunraku_signer::SignerHandle;
 use bunraku_store::SharedStore;
 use bunraku_store::blobs::SharedBlobs;
 use bunraku_store::stale::{self, Permission};
-use bunraku_wire::{Authority, Revocations};
+use bunraku_wire::Revocations;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -37,8 +38,9 @@ use bunraku_compile::{
 };
 use bunraku_control::former_keys::move_former_keys;
 use bunraku_control::{
-    CertificateOptions, Certificates, Clock, CommandOptions, Commands, FactHooks, FactOptions,
-    Facts, Metrics, Nodes, Presence, PresenceOptions, ReportOptions, Reports, ServiceError,
+    CertificateOptions, Certificates, Clock, CommandOptions, Commands, Epoch, FactHooks,
+    FactOptions, Facts, Metrics, Nodes, Presence, PresenceOptions, ReportOptions, Reports,
+    RestoreSigns, ServiceError,
 };
 use bunraku_cues::reactors::{FactNews, ReactorInbox};
 use bunraku_cues::{Locks, Once, Reactors, Triggers};
@@ -51,6 +53,8 @@ pub struct ServiceOptions {
     pub data_dir: PathBuf,
     /// `true` if no other process can have the store open.
     pub exclusive_store: bool,
+    /// `true` if the files of the store were copied since the last start.
+    pub was_copied: bool,
     pub store_kind: &'static str,
     /// Silence after which a server counts as dead.
     pub server_ttl: Duration,
@@ -82,6 +86,7 @@ impl ServiceOptions {
         Self {
             data_dir: data_dir.into(),
             exclusive_store: true,
+            was_copied: false,
             store_kind: "embedded",
             server_ttl: Duration::from_secs(10),
             heartbeat: Duration::from_secs(20),
@@ -108,7 +113,7 @@ pub struct WiringParts {
     pub store: SharedStore,
     pub blobs: SharedBlobs,
     pub clock: Clock,
-    pub authority: Arc<Authority>,
+    pub signer: SignerHandle,
     pub server: ServerId,
     /// Compiles every node, instead of the compiler that its environment names.
     pub compiler: Option<Box<dyn Compiler>>,
@@ -173,10 +178,25 @@ impl Wiring {
     ) -> Vec<BackgroundTask> {
         let mut tasks = of_services(&self.services, stop);
         let (certificates, until) = (self.services.certificates.clone(), stop.clone());
+        let (hub, trust) = (self.services.hub.clone(), Arc::clone(&revoked));
         tasks.push(Box::pin(async move {
-            certificates
-                .follow_revocations(|| revoked.notify_one(), until)
-                .await;
+            let changed = |role| {
+                revoked.notify_one();
+                // Agents only connect to servers. They learn of other revocations in time.
+                if role == Some(Role::Server) {
+                    hub.notify_authority();
+                }
+            };
+            certificates.follow_revocations(changed, until).await;
+        }));
+        let (certificates, until) = (self.services.certificates.clone(), stop.clone());
+        let hub = self.services.hub.clone();
+        tasks.push(Box::pin(async move {
+            let changed = || {
+                trust.notify_one();
+                hub.notify_authority();
+            };
+            certificates.follow_rotation(changed, until).await;
         }));
         let (upkeep, until) = (self.upkeep, stop.clone());
         tasks.push(Box::pin(async move { upkeep.run(until).await }));
@@ -267,10 +287,16 @@ async fn build_services(
         store,
         blobs,
         clock,
-        authority,
+        signer,
         server: id,
         compiler,
     } = parts;
+    let recoveries = options.cluster.as_ref().map(|link| link.0.view().epoch);
+    let signs = RestoreSigns {
+        was_copied: options.was_copied,
+        recoveries: recoveries.unwrap_or(0),
+    };
+    let epoch = even_without_majority(Epoch::open(&store, &clock, signs)).await?;
     let presence_options = PresenceOptions {
         server_ttl: options.server_ttl,
         exclusive: options.exclusive_store,
@@ -305,14 +331,22 @@ async fn build_services(
             environment: Some(queue),
         },
     );
+    let described = signer
+        .describe()
+        .await
+        .map_err(|error| ServiceError::Unavailable {
+            message: format!("{error}, and it has never described its CA to this server"),
+            hint: "start the signer first".to_owned(),
+        })?;
     let certificates = Certificates::new(
         store.clone(),
         clock.clone(),
-        authority,
+        (signer, described),
         revocations.clone(),
         nodes.clone(),
         options.certificates.clone(),
-    );
+    )
+    .in_epoch(epoch.clone());
     let catalogs = Catalogs::new(
         store.clone(),
         blobs.clone(),
@@ -405,13 +439,15 @@ async fn build_services(
             releases.clone(),
         ),
         contents: Contents::new(blobs.clone(), catalogs.clone()),
-        once: Once::new(store.clone(), clock.clone()).with_queries(Arc::new(queries.clone())),
+        once: Once::new(store.clone(), clock.clone())
+            .in_epoch(epoch.clone())
+            .with_queries(Arc::new(queries.clone())),
         queries,
         board: board.clone(),
         catalogs,
         releases,
         reports,
-        locks: Locks::new(store.clone(), clock.clone()),
+        locks: Locks::new(store.clone(), clock.clone()).in_epoch(epoch),
         facts,
         repositories: Repositories::new(
             store.clone(),

@@ -152,7 +152,7 @@ impl Servers {
             blobs: Arc::new(StoreBlobs::in_store(store.clone(), BlobOptions::default())),
             store,
             clock: self.clock.clone(),
-            authority: Arc::clone(&self.authority),
+            signer: Arc::clone(&self.authority).into(),
             server: ServerId(Uuid::from_u128(u128::from(number))),
             compiler: Some(Box::new(self.compiler.clone())),
         };

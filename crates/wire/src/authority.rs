@@ -9,6 +9,7 @@
 mod directory;
 mod puppet;
 mod revocation_lists;
+mod sealed;
 mod signing;
 
 use jiff::{SignedDuration, Timestamp};
@@ -58,6 +59,8 @@ pub enum AuthorityError {
     Make(#[source] rcgen::Error),
     #[error("cannot get random bytes from the system")]
     Randomness,
+    #[error("the encrypted CA was not created by a holder of this CA's key")]
+    Sealed,
 }
 
 impl Authority {

@@ -113,6 +113,39 @@ impl Certificate {
         moment_of_life(self.not_before, self.not_after, 2.0 / 3.0 - jitter / 12.0)
     }
 
+    /// Returns `true` if the holder of this certificate's key signed the message.
+    pub fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
+        use aws_lc_rs::signature as algorithms;
+        use x509_parser::public_key::PublicKey;
+        let Ok(parsed) = parse(&self.der) else {
+            return false;
+        };
+        let key = parsed.public_key();
+        let bytes = key.subject_public_key.data.as_ref();
+        let algorithm: &dyn algorithms::VerificationAlgorithm = match key.parsed() {
+            Ok(PublicKey::EC(point)) if point.key_size() == 256 => {
+                &algorithms::ECDSA_P256_SHA256_ASN1
+            }
+            Ok(PublicKey::EC(point)) if point.key_size() == 384 => {
+                &algorithms::ECDSA_P384_SHA384_ASN1
+            }
+            Ok(PublicKey::RSA(_)) => &algorithms::RSA_PKCS1_2048_8192_SHA256,
+            _ => return false,
+        };
+        algorithms::UnparsedPublicKey::new(algorithm, bytes)
+            .verify(message, signature)
+            .is_ok()
+    }
+
+    /// Returns `true` if this authority signed the certificate.
+    pub fn is_signed_by(&self, authority: &Self) -> bool {
+        let (Ok(own), Ok(above)) = (parse(&self.der), parse(&authority.der)) else {
+            return false;
+        };
+        own.issuer().as_raw() == above.subject().as_raw()
+            && own.verify_signature(Some(above.public_key())).is_ok()
+    }
+
     /// Returns `true` if the certificate has expired.
     pub fn is_expired(&self, now: Timestamp) -> bool {
         now > self.not_after

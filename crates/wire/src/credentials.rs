@@ -97,6 +97,68 @@ impl Credentials {
         }
     }
 
+    /// Returns the certificate and key. If there is none, creates a certificate that signs
+    /// itself, for peers that know its fingerprint.
+    pub fn load_or_create_self_signed(&self, name: &str) -> Result<Identity, CredentialsError> {
+        if let Some(identity) = self.identity()? {
+            return Ok(identity);
+        }
+        let key = self.load_or_create_key()?;
+        let pem = key
+            .self_signed(name)
+            .map_err(|source| CredentialsError::Key {
+                directory: self.directory.clone(),
+                source,
+            })?;
+        let path = self.certificate_path();
+        bunraku_files::replace(&path, pem.as_bytes(), 0o644)
+            .map_err(FileError::when("write", &path))?;
+        Identity::from_pem(&pem, &key).map_err(|source| CredentialsError::Identity {
+            directory: self.directory.clone(),
+            source,
+        })
+    }
+
+    /// Returns the path of the revocation lists.
+    pub fn revocation_lists_path(&self) -> PathBuf {
+        self.directory.join("crl.pem")
+    }
+
+    /// Returns the stored revocation lists, or an empty text if there are none.
+    pub fn revocation_lists_pem(&self) -> String {
+        std::fs::read_to_string(self.revocation_lists_path()).unwrap_or_default()
+    }
+
+    /// Saves revocation lists.
+    pub fn save_revocation_lists(&self, pem: &str) -> Result<(), CredentialsError> {
+        let path = self.revocation_lists_path();
+        bunraku_files::replace(&path, pem.as_bytes(), 0o644)
+            .map_err(FileError::when("write", &path))?;
+        Ok(())
+    }
+
+    /// Returns the epoch of the servers' data that this party saw last.
+    pub fn epoch(&self) -> u64 {
+        let text = std::fs::read_to_string(self.directory.join("epoch")).unwrap_or_default();
+        text.trim().parse().unwrap_or(0)
+    }
+
+    /// Saves the epoch of the servers' data.
+    pub fn save_epoch(&self, epoch: u64) -> Result<(), CredentialsError> {
+        let path = self.directory.join("epoch");
+        bunraku_files::replace(&path, epoch.to_string().as_bytes(), 0o644)
+            .map_err(FileError::when("write", &path))?;
+        Ok(())
+    }
+
+    /// Saves the authorities to trust.
+    pub fn save_authority(&self, authority: &str) -> Result<(), CredentialsError> {
+        let path = self.authority_path();
+        bunraku_files::replace(&path, authority.as_bytes(), 0o644)
+            .map_err(FileError::when("write", &path))?;
+        Ok(())
+    }
+
     /// Saves a signed certificate. Writes the authority first, so that a certificate never
     /// exists without it.
     pub fn save(&self, certificate: &str, authority: &str) -> Result<(), CredentialsError> {

@@ -127,6 +127,22 @@ impl PrivateKey {
         )
     }
 
+    /// Signs a message. [`Certificate::verifies`](crate::Certificate::verifies) checks it.
+    pub fn sign(&self, message: &[u8]) -> Result<Vec<u8>, KeyError> {
+        rcgen::SigningKey::sign(&self.pair, message).map_err(KeyError::Damaged)
+    }
+
+    /// Returns a certificate that this key signs for itself, in PEM.
+    pub(crate) fn self_signed(&self, name: &str) -> Result<String, KeyError> {
+        let mut params = rcgen::CertificateParams::default();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params
+            .distinguished_name
+            .push(rcgen::DnType::CommonName, name);
+        let made = params.self_signed(&self.pair).map_err(KeyError::Make)?;
+        Ok(crate::certificate::to_pem("CERTIFICATE", made.der()))
+    }
+
     /// Returns the key in the form that TLS uses.
     pub(crate) fn to_der(&self) -> PrivateKeyDer<'static> {
         PrivateKeyDer::try_from(self.pair.serialize_der())

@@ -130,6 +130,8 @@ fn timestamp(seconds: i64) -> Result<Timestamp, RevocationError> {
 #[derive(Clone, Debug, Default)]
 pub struct Revocations {
     serials: Arc<RwLock<HashSet<Serial>>>,
+    /// All certificates of the inventory, if no others count.
+    known: Arc<RwLock<Option<HashSet<Serial>>>>,
 }
 
 impl Revocations {
@@ -140,8 +142,37 @@ impl Revocations {
         revocations
     }
 
-    /// Returns `true` if the certificate with this serial is revoked.
+    /// Returns `true` if the certificate with this serial is revoked, or not known although only
+    /// known ones count.
     pub fn contains(&self, serial: &Serial) -> bool {
+        self.is_revoked(serial) || self.is_unknown(serial)
+    }
+
+    /// Returns `true` if only known certificates count, and this is not one of them.
+    pub fn is_unknown(&self, serial: &Serial) -> bool {
+        self.known
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .as_ref()
+            .is_some_and(|known| !known.contains(serial))
+    }
+
+    /// From now on, only these certificates and those that are [learned](Self::learn) count.
+    pub fn require_known(&self, serials: impl IntoIterator<Item = Serial>) {
+        let fresh = serials.into_iter().collect();
+        *self.known.write().unwrap_or_else(PoisonError::into_inner) = Some(fresh);
+    }
+
+    /// Adds a certificate to the known ones.
+    pub fn learn(&self, serial: &Serial) {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = known.as_mut() {
+            known.insert(serial.clone());
+        }
+    }
+
+    /// Returns `true` if the certificate with this serial is revoked.
+    pub fn is_revoked(&self, serial: &Serial) -> bool {
         self.serials
             .read()
             .unwrap_or_else(PoisonError::into_inner)

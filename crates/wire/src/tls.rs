@@ -6,6 +6,7 @@
 //! full handshake with ECDSA costs less than a millisecond.
 
 mod client;
+mod exact;
 mod identity;
 mod peer;
 mod pin;
@@ -18,6 +19,7 @@ use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
 use rustls::{RootCertStore, SupportedProtocolVersion};
 
 pub use client::{ClientTls, ReloadableClientTls};
+pub use exact::{client_config_exact, server_config_exact};
 pub use identity::{Identity, IdentityError};
 pub use peer::{PeerError, PeerIdentity};
 pub use pin::{PinnedAuthority, client_config_pinned};

@@ -121,6 +121,7 @@ async fn agent(
         certificate_request,
         role: Role::Node,
         server_names: Vec::new(),
+        proof: None,
     };
     let issued = server.operator.call_with(IssueCertificate, &issue).await;
     let issued: IssuedCertificate = issued.expect("issued");

@@ -11,11 +11,11 @@ use bunraku_wire::endpoints::{
     Endpoint, IssueCertificate, ListCertificateRequests, ListCertificates,
     RejectCertificateRequest, RevokeCertificates, SignCertificateRequest,
 };
-use bunraku_wire::{Client, Credentials, Request};
+use bunraku_wire::{Client, Credentials, OperatorProof, Request};
 use clap::Subcommand;
 use jiff::Timestamp;
 
-use crate::connection::failed;
+use crate::connection::{failed, operator_proof};
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -67,6 +67,9 @@ pub(crate) enum CertCommand {
 
 pub(crate) fn run(command: CertCommand, context: &Context) -> Result<Exit, Failure> {
     let json = context.global.json;
+    let prove = |request: &str, role: Role, names: &[String]| {
+        operator_proof(&context.global, &context.loaded, request, role, names)
+    };
     context.with_client(|client| async move {
         match command {
             CertCommand::List => list(&client, json).await,
@@ -93,7 +96,14 @@ pub(crate) fn run(command: CertCommand, context: &Context) -> Result<Exit, Failu
                 role,
                 out,
                 server_names,
-            } => issue(&client, &name, role, &Credentials::new(out), server_names).await,
+            } => {
+                let certificate = WantedCertificate {
+                    name,
+                    role,
+                    server_names,
+                };
+                issue(&client, certificate, &Credentials::new(out), prove).await
+            }
             CertCommand::Revoke {
                 name,
                 reason,
@@ -165,13 +175,24 @@ async fn requests(client: &Client, json: bool) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// The key is created here; only the request leaves this machine.
+/// The contents of a certificate to issue.
+struct WantedCertificate {
+    name: NodeName,
+    role: Role,
+    server_names: Vec<String>,
+}
+
+/// The key is created here; only the request leaves this machine. The signer accepts it because
+/// the operator's own key signs it.
 async fn issue(
     client: &Client,
-    name: &NodeName,
-    role: Role,
+    WantedCertificate {
+        name,
+        role,
+        server_names,
+    }: WantedCertificate,
     credentials: &Credentials,
-    server_names: Vec<String>,
+    prove: impl Fn(&str, Role, &[String]) -> Result<Option<OperatorProof>, Failure>,
 ) -> Result<Exit, Failure> {
     if credentials.certificate_path().exists() || credentials.key_path().exists() {
         let place = credentials.directory().display();
@@ -181,11 +202,13 @@ async fn issue(
         );
     }
     let key = credentials.load_or_create_key()?;
-    let certificate_request = Request::create(name, &key)?;
+    let certificate_request = Request::create(&name, &key)?;
+    let proof = prove(&certificate_request, role, &server_names)?;
     let request = IssueRequest {
         certificate_request,
         role,
         server_names,
+        proof,
     };
     let issued: IssuedCertificate = client
         .call_with(IssueCertificate, &request)

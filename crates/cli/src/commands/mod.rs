@@ -6,6 +6,8 @@
 pub(crate) mod agent;
 pub(crate) mod apply;
 mod apply_ssh;
+pub(crate) mod authority;
+pub(crate) mod backup;
 pub(crate) mod bound;
 pub(crate) mod catalog;
 pub(crate) mod cert;
@@ -37,6 +39,7 @@ pub(crate) mod repository;
 pub(crate) mod restore;
 pub(crate) mod run;
 pub(crate) mod server;
+pub(crate) mod signer;
 pub(crate) mod states;
 pub(crate) mod token;
 pub(crate) mod trigger;

@@ -19,18 +19,18 @@ use bunraku_server::{
 use bunraku_store::blobs::{BlobOptions, DirectoryBlobs, SharedBlobs, StoreBlobs};
 use bunraku_store::etcd::{EtcdIdentity, EtcdOptions, EtcdStore, EtcdTls};
 use bunraku_store::{EmbeddedOptions, EmbeddedStore, SharedStore};
-use bunraku_wire::Authority;
 use clap::Args;
-use jiff::Timestamp;
 
 use super::member;
 use crate::config::{
-    AuthorityKind, GitSection, PuppetCompileSection, ServerSection, StoreKind, StoreSection,
+    ConfigFile, GitSection, PuppetCompileSection, ServerSection, StoreKind, StoreSection,
 };
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::signals::{end_with_parent, termination_signal};
+use crate::signer_link::{self, SignerFor};
+use crate::store_identity::StoreIdentity;
 use crate::wiring::Wiring;
 
 #[derive(Args)]
@@ -80,18 +80,18 @@ const HEARTBEAT: Duration = Duration::from_secs(60);
 
 pub(crate) fn run(arguments: ServerArguments, context: &Context) -> Result<Exit, Failure> {
     end_with_parent(arguments.end_with_parent)?;
-    let section = &context.loaded.file.server;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
-    runtime.block_on(serve(arguments, section, context.wiring))
+    runtime.block_on(serve(arguments, &context.loaded.file, context.wiring))
 }
 
 async fn serve(
     arguments: ServerArguments,
-    section: &ServerSection,
+    file: &ConfigFile,
     wiring: Wiring,
 ) -> Result<Exit, Failure> {
+    let section = &file.server;
     raise_file_limit(section.limits.connections);
     let ending = tokio::spawn(termination_signal());
     let data_dir = arguments
@@ -100,7 +100,7 @@ async fn serve(
         .unwrap_or_else(|| section.data_dir.clone());
     let Some(member) = member::start(&section.cluster, &data_dir).await? else {
         let opened = open_store(&arguments, &section.store, &data_dir, wiring).await?;
-        let server = start(arguments, section, data_dir, &opened, None, wiring).await?;
+        let server = start(arguments, file, data_dir, &opened, None, wiring).await?;
         let signal = ending.await??;
         tracing::info!(signal, "shutting down");
         server.shutdown().await;
@@ -109,7 +109,7 @@ async fn serve(
         }
         return Ok(Exit::Done);
     };
-    let ended = serve_as_member(arguments, section, data_dir, &member, ending, wiring).await;
+    let ended = serve_as_member(arguments, file, data_dir, &member, ending, wiring).await;
     member.shutdown().await;
     ended
 }
@@ -118,7 +118,7 @@ async fn serve(
 /// answers members only; while there is no majority, it answers reads only.
 async fn serve_as_member(
     arguments: ServerArguments,
-    section: &ServerSection,
+    file: &ConfigFile,
     data_dir: PathBuf,
     member: &Member,
     mut ending: tokio::task::JoinHandle<Result<&'static str, std::io::Error>>,
@@ -139,13 +139,14 @@ async fn serve_as_member(
     member.attach(etcd.clone());
     let store = (wiring.store)(Arc::new(etcd));
     let opened = OpenedStore {
+        copied: None,
         blobs: Arc::new(StoreBlobs::in_store(store.clone(), BlobOptions::default())),
         store,
         embedded: None,
         exclusive: false,
     };
     let server = tokio::select! {
-        server = start(arguments, section, data_dir, &opened, Some(member), wiring) => server?,
+        server = start(arguments, file, data_dir, &opened, Some(member), wiring) => server?,
         why = member.begins_anew() => return anew(why),
         signal = &mut ending => {
             tracing::info!(signal = signal??, "shutting down");
@@ -164,19 +165,32 @@ async fn serve_as_member(
 
 async fn start(
     arguments: ServerArguments,
-    section: &ServerSection,
+    file: &ConfigFile,
     data_dir: PathBuf,
     opened: &OpenedStore,
     member: Option<&Member>,
     wiring: Wiring,
 ) -> Result<Server, Failure> {
-    let authority = open_authority(section, &data_dir).await?;
+    let section = &file.server;
     let mut options = server_options(arguments, section, data_dir, opened.exclusive, member)?;
     options.router.delay = wiring.delay;
+    options.services.was_copied = opened
+        .copied
+        .as_ref()
+        .is_some_and(|(_, is_copied)| *is_copied);
+    let signer = signer_link::open(
+        file,
+        &SignerFor {
+            data_dir: &options.services.data_dir,
+            name: options.name.as_str(),
+            server_names: &options.server_names,
+            is_member: member.is_some(),
+        },
+    )?;
     let start = || {
         let (store, blobs) = (opened.store.clone(), opened.blobs.clone());
-        let (options, authority) = (options.clone(), Arc::clone(&authority));
-        Server::start(options, store, blobs, authority, Clock::system())
+        let (options, signer) = (options.clone(), signer.clone());
+        Server::start(options, store, blobs, signer, Clock::system())
     };
     let server = loop {
         match start().await {
@@ -188,6 +202,10 @@ async fn start(
             started => break started?,
         }
     };
+    // Only now: the restore is noted in the store.
+    if let Some((identity, _)) = &opened.copied {
+        identity.note()?;
+    }
     announce(&server)?;
     Ok(server)
 }
@@ -229,6 +247,8 @@ fn raise_file_limit(connections: usize) {
 }
 
 struct OpenedStore {
+    /// The identity of the files of an embedded store, and whether they were copied.
+    copied: Option<(StoreIdentity, bool)>,
     store: SharedStore,
     blobs: SharedBlobs,
     embedded: Option<EmbeddedStore>,
@@ -242,8 +262,10 @@ async fn open_store(
     wiring: Wiring,
 ) -> Result<OpenedStore, Failure> {
     if arguments.etcd.is_empty() && section.kind == StoreKind::Embedded {
-        let embedded =
-            EmbeddedStore::open(&data_dir.join("store"), EmbeddedOptions::default()).await?;
+        let directory = data_dir.join("store");
+        let identity = StoreIdentity::of(&directory);
+        let is_copied = identity.is_copied();
+        let embedded = EmbeddedStore::open(&directory, EmbeddedOptions::default()).await?;
         let store = (wiring.store)(Arc::new(embedded.clone()));
         let blobs = DirectoryBlobs::in_directory(
             data_dir.join("blobs"),
@@ -252,6 +274,7 @@ async fn open_store(
         )
         .await?;
         return Ok(OpenedStore {
+            copied: Some((identity, is_copied)),
             store,
             blobs: Arc::new(blobs),
             embedded: Some(embedded),
@@ -272,6 +295,7 @@ async fn open_store(
     let store = (wiring.store)(Arc::new(EtcdStore::connect(options).await?));
     let blobs = StoreBlobs::in_store(store.clone(), BlobOptions::default());
     Ok(OpenedStore {
+        copied: None,
         store,
         blobs: Arc::new(blobs),
         embedded: None,
@@ -307,29 +331,6 @@ fn etcd_tls(section: &StoreSection) -> Result<Option<EtcdTls>, Failure> {
     }
 }
 
-async fn open_authority(
-    section: &ServerSection,
-    data_dir: &Path,
-) -> Result<Arc<Authority>, Failure> {
-    let kind = section.authority.kind;
-    let directory = match (kind, &section.authority.directory) {
-        (_, Some(directory)) => directory.clone(),
-        (AuthorityKind::Own, None) => data_dir.join("ca"),
-        (AuthorityKind::Puppet, None) => {
-            return Err(Failure::new(
-                "a Puppet CA needs `directory` under [server.authority]",
-            ));
-        }
-    };
-    let opened = tokio::task::spawn_blocking(move || match kind {
-        AuthorityKind::Own => {
-            Authority::load_or_create(&directory, Timestamp::now()).map_err(Failure::from)
-        }
-        AuthorityKind::Puppet => Authority::from_puppet(&directory).map_err(Failure::from),
-    });
-    Ok(Arc::new(opened.await??))
-}
-
 fn server_options(
     arguments: ServerArguments,
     section: &ServerSection,
@@ -358,6 +359,7 @@ fn server_options(
         cluster: member.map(|member| member::link(member, &section.cluster)),
         data_dir,
         exclusive_store,
+        was_copied: false,
         store_kind: if exclusive_store { "embedded" } else { "etcd" },
         server_ttl: SERVER_TTL,
         heartbeat: HEARTBEAT,
@@ -373,6 +375,7 @@ fn server_options(
             operator_lifetime: section.certificates.operator_lifetime.signed(),
             server_lifetime: section.certificates.server_lifetime.signed(),
             most_waiting: section.limits.waiting_requests,
+            server_name: name.to_string(),
         },
         commands: CommandOptions::default(),
         facts: FactOptions {

@@ -40,8 +40,8 @@ pub(crate) struct ClusterSection {
 #[derive(Clone, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ClusterSshSection {
-    /// The trusted machines: their host keys, or an authority for those
-    /// (`@cert-authority * ssh-ed25519 …`).
+    /// The host keys of the machines. An operator also names each machine beforehand
+    /// (`bunraku cluster expect`).
     pub(crate) known_hosts: PathBuf,
     /// A private key that the machines accept.
     pub(crate) identity: Option<PathBuf>,

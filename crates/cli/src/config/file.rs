@@ -8,7 +8,7 @@ use bunraku_compile::code::CodeOptions;
 use bunraku_model::{EnvironmentName, OrderingMode, VolatileFacts};
 use serde::Deserialize;
 
-use super::{ClusterSection, DEFAULT_PORT, PuppetSection};
+use super::{ClusterSection, DEFAULT_PORT, PuppetSection, SignerSection};
 use crate::duration::HumanDuration;
 
 const fn days(days: u64) -> HumanDuration {
@@ -21,6 +21,7 @@ const fn days(days: u64) -> HumanDuration {
 pub(crate) struct ConfigFile {
     pub(crate) client: ClientSection,
     pub(crate) server: ServerSection,
+    pub(crate) signer: SignerSection,
     pub(crate) agent: AgentSection,
 }
 
@@ -279,6 +280,12 @@ pub(crate) struct AuthoritySection {
     pub(crate) kind: AuthorityKind,
     /// The directory; `<data_dir>/ca` by default. Required for a Puppet CA.
     pub(crate) directory: Option<PathBuf>,
+    /// The signer to ask: `unix:/PATH` or `tls:HOST:PORT`. By default, the server starts its own.
+    pub(crate) signer: Option<String>,
+    /// The fingerprint of the certificate of a signer on another machine.
+    pub(crate) signer_fingerprint: Option<String>,
+    /// The user of the signer that a server started by root starts.
+    pub(crate) signer_user: Option<String>,
 }
 
 /// The lifetimes of certificates.
@@ -294,8 +301,8 @@ impl Default for CertificatesSection {
     fn default() -> Self {
         Self {
             node_lifetime: days(365),
-            operator_lifetime: days(365),
-            server_lifetime: days(90),
+            operator_lifetime: days(90),
+            server_lifetime: days(14),
         }
     }
 }

@@ -7,6 +7,7 @@
 mod cluster;
 mod file;
 mod puppet;
+mod signer;
 
 use std::path::{Path, PathBuf};
 
@@ -18,6 +19,7 @@ pub(crate) use file::{
     ServerSection, StoreKind, StoreSection,
 };
 pub(crate) use puppet::PuppetSection;
+pub(crate) use signer::SignerSection;
 
 /// The default path of the configuration file.
 pub(crate) const DEFAULT_FILE: &str = "/etc/bunraku/bunraku.toml";

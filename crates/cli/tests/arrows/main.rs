@@ -18,6 +18,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("bunraku-example-module", &[]),
     ("bunraku-store", &["bunraku-model"]),
     ("bunraku-wire", &["bunraku-model"]),
+    // The only process that holds the CA key: no store, no services.
+    ("bunraku-signer", &["bunraku-model", "bunraku-wire"]),
     ("bunraku-engine", &["bunraku-model", "bunraku-module"]),
     ("bunraku-states", &["bunraku-model"]),
     ("bunraku-query", &["bunraku-model"]),
@@ -39,6 +41,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "bunraku-module",
             // To check queries that name nodes.
             "bunraku-query",
+            // To ask the signer.
+            "bunraku-signer",
             // For the location of a problem in a file.
             "bunraku-states",
             "bunraku-store",
@@ -91,6 +95,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "bunraku-orchestrate",
             "bunraku-plan",
             "bunraku-query",
+            "bunraku-signer",
             "bunraku-store",
             "bunraku-wire",
         ],
@@ -167,6 +172,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "bunraku-cues",
             "bunraku-orchestrate",
             "bunraku-server",
+            "bunraku-signer",
             "bunraku-cluster",
             "bunraku-agent",
         ],

@@ -31,6 +31,14 @@ fn whole(cluster: &Cluster) -> ([ServerProcess; 3], Running) {
     let address = first.address.to_string();
     let join = ["join", &address, "--ca-fingerprint", &first.fingerprint];
     let others = [2, 3].map(|number| {
+        let stranger = cluster.set_up(number, &join);
+        let text = told(&stranger);
+        assert!(!stranger.status.success(), "{text}");
+        assert!(text.contains("no operator expects"), "{text}");
+        let name = format!("s{number}");
+        let expect = ["cluster", "expect", &name, "--address", "127.0.0.1"];
+        let named = first.operator(&expect);
+        assert!(named.status.success(), "{}", told(&named));
         let joined = cluster.set_up(number, &join);
         assert!(
             joined.status.success(),

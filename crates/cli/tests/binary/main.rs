@@ -1,5 +1,7 @@
 //! The binary as users run it: exit codes, output, real processes.
 
+mod authority;
+mod backup;
 mod cluster;
 mod cluster_lost;
 mod cluster_restart;
@@ -29,6 +31,7 @@ mod puppet_server;
 mod reactors;
 mod runs;
 mod sandbox;
+mod signer;
 mod ssh;
 mod support;
 mod triggers;

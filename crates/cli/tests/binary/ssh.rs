@@ -117,7 +117,7 @@ fn certify_host(directory: &Path) {
         .expect("ssh-keygen runs; scripts/setup installs it");
     assert!(status.success());
     let authority = std::fs::read_to_string(directory.join("ca.pub")).unwrap();
-    let line = format!("@cert-authority * {authority}");
+    let line = format!("@cert-authority 127.0.0.1,[127.0.0.1]:* {authority}");
     std::fs::write(directory.join("known_authority"), line).unwrap();
 }
 

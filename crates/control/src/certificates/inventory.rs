@@ -24,6 +24,10 @@ pub(crate) struct StoredCertificate {
     pub not_after: Timestamp,
     pub signed_by: String,
     pub pem: String,
+    /// The fingerprint of the CA certificate that signed it. Absent in entries of servers that
+    /// knew only one CA.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub issuer: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revoked: Option<Revocation>,
 }
@@ -37,7 +41,12 @@ pub(crate) struct Revocation {
 }
 
 impl StoredCertificate {
-    pub(super) fn new(signed: &SignedCertificate, request: &Request, by: &str) -> Self {
+    pub(super) fn new(
+        signed: &SignedCertificate,
+        request: &Request,
+        by: &str,
+        issuer: Option<String>,
+    ) -> Self {
         Self {
             name: signed.name.clone(),
             role: signed.role,
@@ -48,8 +57,14 @@ impl StoredCertificate {
             not_after: signed.not_after,
             signed_by: by.to_owned(),
             pem: signed.pem.clone(),
+            issuer,
             revoked: None,
         }
+    }
+
+    /// Returns the fingerprint of the CA certificate that signed it, if it is known.
+    pub(super) fn issuer(&self) -> Option<String> {
+        self.issuer.clone()
     }
 
     pub(super) fn is_valid(&self, now: Timestamp) -> bool {
@@ -106,6 +121,7 @@ impl Certificates {
             .put(stored.store_key(), document::encode(stored));
         let committed = settle(&*self.store, transaction).await?.is_committed();
         if committed {
+            self.revocations.learn(&stored.serial);
             let StoredCertificate {
                 name,
                 role,
@@ -130,7 +146,7 @@ impl Certificates {
         let known = self.certificates_of(request.name()).await?;
         match known
             .iter()
-            .find(|stored| stored.is_valid(now) && stored.key != key)
+            .find(|stored| stored.is_valid(now) && stored.key != key && self.is_trusted(stored))
         {
             None => Ok(Claim { entry }),
             Some(stored) => Err(ServiceError::conflict(

@@ -130,6 +130,7 @@ impl Certificates {
         let newest = known
             .into_iter()
             .filter(|stored| stored.key == key && stored.is_valid(now) && stored.role == Role::Node)
+            .filter(|stored| self.is_trusted(stored))
             .max_by_key(|stored| stored.not_after);
         Ok(newest.map(|stored| self.signed_reply(stored.pem)))
     }
@@ -137,7 +138,7 @@ impl Certificates {
     fn signed_reply(&self, certificate: String) -> JoinReply {
         JoinReply::Signed {
             certificate,
-            ca: self.authority.certificates_pem(),
+            ca: self.authority_pem(),
         }
     }
 
@@ -176,8 +177,9 @@ impl Certificates {
         claim: Claim,
         paid_with: Transaction,
     ) -> Result<Option<StoredCertificate>, ServiceError> {
-        let signed = self.sign_request(request, Role::Node, &[]).await?;
-        let stored = StoredCertificate::new(&signed, request, by);
+        let signed = self.sign_request(request, Role::Node, &[], None).await?;
+        let issuer = self.issuer_of(&signed.pem);
+        let stored = StoredCertificate::new(&signed, request, by, issuer);
         self.nodes.register(request.name()).await?;
         Ok(self
             .record(&stored, claim, paid_with)

@@ -12,30 +12,39 @@
 
 mod inventory;
 mod join;
+mod restored;
 mod revoke;
+mod rotation;
+mod signing;
 #[cfg(test)]
 mod tests;
 mod tokens;
 mod validity;
 
-use std::sync::Arc;
-
 use bunraku_model::{ContentId, NodeName, Role};
+use bunraku_signer::{AuthorityDescription, RefusalKind, SignerError, SignerHandle};
 use bunraku_store::{SharedStore, Transaction};
+use bunraku_wire::api::cluster::AuthorityFiles;
 use bunraku_wire::api::{
     CertificateEntry, CertificateState, IssueRequest, IssuedCertificate, RenewRequest,
 };
 use bunraku_wire::certificate::earliest_renewal;
-use bunraku_wire::{Authority, Grant, PeerIdentity, Request, Revocations, SignedCertificate};
+use bunraku_wire::{PeerIdentity, Request, Revocations, SignedCertificate};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::clock::Clock;
+use crate::epoch::Epoch;
 use crate::{Nodes, ServiceError};
 
 use inventory::{Claim, StoredCertificate, claimed_meanwhile};
+use revoke::SignedLists;
+use signing::KnownAuthority;
 
 /// The most valid certificates that a name may have for a renewal to add another.
 const MOST_VALID: usize = 4;
+
+/// The signer of the certificates that a server issues for itself.
+const THIS_SERVER: &str = "this server";
 
 /// The party on whose behalf a certificate is issued.
 #[derive(Clone, Copy, Debug)]
@@ -52,6 +61,8 @@ pub struct CertificateOptions {
     pub server_lifetime: SignedDuration,
     /// The most requests that may wait for an operator. Anyone can send them.
     pub most_waiting: usize,
+    /// The name of this server.
+    pub server_name: String,
 }
 
 impl Default for CertificateOptions {
@@ -59,9 +70,10 @@ impl Default for CertificateOptions {
         let days = |days: i64| SignedDuration::from_hours(24 * days);
         Self {
             node_lifetime: days(365),
-            operator_lifetime: days(365),
-            server_lifetime: days(90),
+            operator_lifetime: days(90),
+            server_lifetime: days(14),
             most_waiting: 10_000,
+            server_name: "server".to_owned(),
         }
     }
 }
@@ -71,17 +83,22 @@ impl Default for CertificateOptions {
 pub struct Certificates {
     store: SharedStore,
     clock: Clock,
-    authority: Arc<Authority>,
+    signer: SignerHandle,
+    authority: KnownAuthority,
+    /// The last signed revocation lists.
+    lists: SignedLists,
+    epoch: Epoch,
     revocations: Revocations,
     nodes: Nodes,
     options: CertificateOptions,
 }
 
 impl Certificates {
+    /// Creates the handle. `described` is what the signer said about its CA.
     pub fn new(
         store: SharedStore,
         clock: Clock,
-        authority: Arc<Authority>,
+        (signer, described): (SignerHandle, AuthorityDescription),
         revocations: Revocations,
         nodes: Nodes,
         options: CertificateOptions,
@@ -89,20 +106,42 @@ impl Certificates {
         Self {
             store,
             clock,
-            authority,
+            signer,
+            authority: KnownAuthority::new(described),
+            lists: SignedLists::default(),
+            epoch: Epoch::default(),
             revocations,
             nodes,
             options,
         }
     }
 
-    pub fn authority(&self) -> &Authority {
-        &self.authority
+    /// Works in this epoch of the data.
+    #[must_use]
+    pub fn in_epoch(mut self, epoch: Epoch) -> Self {
+        self.epoch = epoch;
+        self
+    }
+
+    /// Returns the CA with its key for a server that joins the cluster, or `None` if that
+    /// server has to reach the CA in its own way: a Puppet CA, or a signer that does not share.
+    pub async fn export_authority(&self) -> Result<Option<AuthorityFiles>, ServiceError> {
+        if self.authority.is_puppet() {
+            return Ok(None);
+        }
+        match self.signer.export().await {
+            Ok(files) => Ok(Some(files)),
+            Err(SignerError::Refused(refusal)) if refusal.kind == RefusalKind::Forbidden => {
+                Ok(None)
+            }
+            Err(error) => Err(signing::failed(error)),
+        }
     }
 
     /// The fingerprint that a node pins before its first contact.
     pub fn ca_fingerprint(&self) -> String {
-        self.authority.fingerprint().to_string()
+        let fingerprint = self.authority.fingerprint();
+        fingerprint.map_or_else(String::new, |it| it.to_string())
     }
 
     /// Registers a node that the authority knows but this service does not: one
@@ -110,15 +149,15 @@ impl Certificates {
     /// registered when its certificate is signed, and an unregistered node was
     /// removed.
     pub async fn admit(&self, node: &NodeName) -> Result<(), ServiceError> {
-        match self.authority.puppet_directory() {
-            None => Ok(()),
-            Some(_) => self.nodes.register(node).await,
+        if self.authority.is_puppet() {
+            self.nodes.register(node).await?;
         }
+        Ok(())
     }
 
     /// The authority's certificates.
     pub fn authority_pem(&self) -> String {
-        self.authority.certificates_pem()
+        self.authority.trusted_pem()
     }
 
     /// Issues the next certificate to the holder of one: same name, same role.
@@ -131,6 +170,7 @@ impl Certificates {
         holder: &PeerIdentity,
         request: &RenewRequest,
     ) -> Result<IssuedCertificate, ServiceError> {
+        let proof = request.proof.as_ref();
         let request = parse_request(&request.certificate_request)?;
         let name = &holder.name;
         if request.name() != name {
@@ -147,10 +187,10 @@ impl Certificates {
         if let Some(stored) = self.renewed_already(holder, &request).await? {
             return Ok(IssuedCertificate {
                 certificate: stored.pem,
-                ca: self.authority.certificates_pem(),
+                ca: self.authority_pem(),
             });
         }
-        let signed = self.sign_request(&request, holder.role, &[]).await?;
+        let signed = self.sign_request(&request, holder.role, &[], proof).await?;
         self.record_or_refuse(&signed, &request, "renewal", claim, standing)
             .await?;
         Ok(self.issued(&signed))
@@ -164,18 +204,27 @@ impl Certificates {
         request: &Request,
     ) -> Result<Option<StoredCertificate>, ServiceError> {
         let now = self.clock.now();
+        let wanted = self.wanted_issuer();
+        let known = self.certificates_of(&holder.name).await?;
+        // While the CA is replaced, a certificate of the other CA is renewed at any age.
+        let is_of_wanted = |stored: &StoredCertificate| match &wanted {
+            None => true,
+            Some(wanted) => stored.issuer().as_ref() == Some(wanted),
+        };
+        let is_replaced = known
+            .iter()
+            .any(|stored| stored.serial == holder.serial && !is_of_wanted(stored));
         let from = earliest_renewal(holder.not_before, holder.not_after);
-        if now < from {
+        if now < from && !is_replaced {
             return Err(ServiceError::conflict(
                 format!("the certificate of `{}` is too new to renew", holder.name),
                 format!("renew it after {from}"),
             ));
         }
         let key = ContentId::of(request.public_key_info());
-        let known = self.certificates_of(&holder.name).await?;
         let valid: Vec<_> = known
             .into_iter()
-            .filter(|stored| stored.is_valid(now))
+            .filter(|stored| stored.is_valid(now) && is_of_wanted(stored))
             .collect();
         let count = valid.len();
         let newest = valid
@@ -203,12 +252,17 @@ impl Certificates {
     ) -> Result<IssuedCertificate, ServiceError> {
         let parsed = parse_request(&request.certificate_request)?;
         let (by, standing) = match signer {
-            Signer::ThisServer => ("this server", Transaction::new()),
+            Signer::ThisServer => (THIS_SERVER, Transaction::new()),
             Signer::Operator(operator) => (operator.name.as_str(), self.validity(operator).await?),
         };
         let claim = self.claim(&parsed).await?;
         let signed = self
-            .sign_request(&parsed, request.role, &request.server_names)
+            .sign_request(
+                &parsed,
+                request.role,
+                &request.server_names,
+                request.proof.as_ref(),
+            )
             .await?;
         self.record_or_refuse(&signed, &parsed, by, claim, standing)
             .await?;
@@ -226,7 +280,8 @@ impl Certificates {
         claim: Claim,
         standing: Transaction,
     ) -> Result<(), ServiceError> {
-        let stored = StoredCertificate::new(signed, request, by);
+        let issuer = self.issuer_of(&signed.pem);
+        let stored = StoredCertificate::new(signed, request, by, issuer);
         if self.record(&stored, claim, standing).await? {
             Ok(())
         } else {
@@ -234,59 +289,12 @@ impl Certificates {
         }
     }
 
-    /// Signs a request, away from the threads that serve connections: signing
-    /// takes milliseconds of CPU time and, with a Puppet directory, a file lock.
-    async fn sign_request(
-        &self,
-        request: &Request,
-        role: Role,
-        server_names: &[String],
-    ) -> Result<SignedCertificate, ServiceError> {
-        let (ip_addresses, dns_names) = split_server_names(server_names);
-        let lifetime = match role {
-            Role::Node => self.options.node_lifetime,
-            Role::Operator => self.options.operator_lifetime,
-            Role::Server => self.options.server_lifetime,
-        };
-        let grant = Grant {
-            name: request.name().clone(),
-            role,
-            lifetime,
-            dns_names,
-            ip_addresses,
-            serial: None,
-        };
-        let (authority, request, now) = (
-            Arc::clone(&self.authority),
-            request.clone(),
-            self.clock.now(),
-        );
-        let signed =
-            tokio::task::spawn_blocking(move || authority.sign(&request, &grant, now)).await;
-        signed
-            .map_err(|error| ServiceError::internal("signing was interrupted", error))?
-            .map_err(|error| ServiceError::invalid(format!("cannot sign the request: {error}")))
-    }
-
     fn issued(&self, signed: &SignedCertificate) -> IssuedCertificate {
         IssuedCertificate {
             certificate: signed.pem.clone(),
-            ca: self.authority.certificates_pem(),
+            ca: self.authority_pem(),
         }
     }
-}
-
-/// Splits server names into addresses and host names. A name that parses as an address is one.
-fn split_server_names(names: &[String]) -> (Vec<std::net::IpAddr>, Vec<String>) {
-    let mut addresses = Vec::new();
-    let mut dns_names = Vec::new();
-    for name in names {
-        match name.parse() {
-            Ok(address) => addresses.push(address),
-            Err(_) => dns_names.push(name.clone()),
-        }
-    }
-    (addresses, dns_names)
 }
 
 fn parse_request(pem: &str) -> Result<Request, ServiceError> {

@@ -1,24 +1,28 @@
 //! Revocation, and its distribution to all servers.
 
 use std::collections::HashSet;
-use std::time::{Duration, SystemTime};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use bunraku_model::NodeName;
+use bunraku_model::{NodeName, Role};
+use bunraku_signer::{AuthorityDescription, SignerError};
 use bunraku_store::{Compare, KeyValue, Range, Transaction, WatchStart};
 use bunraku_wire::Serial;
 use bunraku_wire::api::RevokeRequest;
 use bunraku_wire::revocation::RevokedCertificate;
 use futures::StreamExt;
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use tokio_util::sync::CancellationToken;
 
 use super::Certificates;
 use super::inventory::{NameClaim, Revocation, StoredCertificate};
+use super::signing::failed;
 use crate::document::{self, Decision};
 use crate::{ServiceError, keys};
 
-/// The lifetime of a revocation list. A new list is made long before it ends.
-const LIST_LIFETIME: SignedDuration = SignedDuration::from_hours(24 * 30);
+/// The age at which a revocation list is signed again even if nothing changed. It is valid for
+/// much longer.
+const LIST_AGE: SignedDuration = SignedDuration::from_hours(12);
 
 /// The time between two looks at Puppet's revocation list.
 const LIST_CHECK: Duration = Duration::from_secs(2);
@@ -61,7 +65,7 @@ impl Certificates {
                 Ok(1)
             }
             // Puppet signed it, so only its serial is known here.
-            None if self.authority.puppet_directory().is_some() => {
+            None if self.authority.is_puppet() => {
                 self.revoke_in_puppet_directory(serial).await?;
                 self.store_revoked_serial(serial, reason, by).await?;
                 self.revocations.add(serial.clone());
@@ -106,7 +110,7 @@ impl Certificates {
         }
     }
 
-    async fn store_revoked_serial(
+    pub(super) async fn store_revoked_serial(
         &self,
         serial: &Serial,
         reason: &str,
@@ -161,24 +165,22 @@ impl Certificates {
 
     /// Adds the serial to Puppet's own list too, if the authority is Puppet's.
     async fn revoke_in_puppet_directory(&self, serial: &Serial) -> Result<(), ServiceError> {
-        let (authority, serial, now) = (self.authority.clone(), serial.clone(), self.clock.now());
-        let written = tokio::task::spawn_blocking(move || match authority.puppet_directory() {
-            None => Ok(()),
-            Some(directory) => directory.revoke(&authority, &[serial], now),
-        });
-        written
+        if !self.authority.is_puppet() {
+            return Ok(());
+        }
+        self.signer
+            .revoke_in_puppet(vec![serial.clone()], self.clock.now())
             .await
-            .map_err(|error| ServiceError::internal("revoking was interrupted", error))?
-            .map_err(|error| ServiceError::internal("cannot write Puppet's revocation list", error))
+            .map_err(failed)
     }
 
     /// Returns the signed list of all revoked certificates, in PEM. With Puppet's
-    /// authority, returns the lists that Puppet keeps.
+    /// authority, returns the lists that Puppet keeps. While the signer is away,
+    /// returns the last list that it signed.
     pub async fn revocation_lists_pem(&self) -> Result<String, ServiceError> {
-        if let Some(directory) = self.authority.puppet_directory() {
-            return directory.revocation_lists_pem().map_err(|error| {
-                ServiceError::internal("cannot read Puppet's revocation list", error)
-            });
+        if self.authority.is_puppet() {
+            let read = self.signer.puppet_lists(None).await.map_err(failed)?;
+            return Ok(read.map_or_else(String::new, |lists| lists.pem));
         }
         let newest = Range {
             limit: 1,
@@ -195,18 +197,42 @@ impl Certificates {
                     at: stored.revoked?.since,
                 })
             })
+            .chain(self.revoked_by_serial().await?)
             .collect();
-        // The store's revision only grows, so a later list has a higher number.
-        let number = page.revision.0.max(1);
-        self.authority
-            .revocation_list(&revoked, number, self.clock.now(), LIST_LIFETIME)
-            .map(|list| list.to_pem())
-            .map_err(|error| ServiceError::internal("cannot create the revocation list", error))
+        let (now, authority) = (self.clock.now(), self.authority.description());
+        if let Some(pem) = self.lists.fitting(&revoked, &authority, now) {
+            return Ok(pem);
+        }
+        // The store's revision only grows within an epoch, so a later list has a higher number.
+        let number = self.epoch.floor().saturating_add(page.revision.0.max(1));
+        match self
+            .signer
+            .revocation_lists(revoked.clone(), number, now)
+            .await
+        {
+            Ok(pem) => {
+                self.lists.keep(revoked, authority, now, &pem);
+                Ok(pem)
+            }
+            Err(error) if error.is_away() => match self.lists.last() {
+                Some(pem) => {
+                    tracing::warn!(error = %error, "the revocation list is not up to date");
+                    Ok(pem)
+                }
+                None => Err(failed(error)),
+            },
+            Err(error) => Err(failed(error)),
+        }
     }
 
     /// Keeps the shared set of revoked serials up to date, until cancelled. Calls
-    /// `changed` after each change, to reload TLS and close connections.
-    pub async fn follow_revocations(&self, changed: impl Fn(), shutdown: CancellationToken) {
+    /// `changed` after each change, to reload TLS and close connections, with the
+    /// role of the revoked certificate if it is known.
+    pub async fn follow_revocations(
+        &self,
+        changed: impl Fn(Option<Role>),
+        shutdown: CancellationToken,
+    ) {
         loop {
             tokio::select! {
                 () = shutdown.cancelled() => return,
@@ -220,7 +246,7 @@ impl Certificates {
         }
     }
 
-    async fn follow_once(&self, changed: &impl Fn()) -> Result<(), ServiceError> {
+    async fn follow_once(&self, changed: &impl Fn(Option<Role>)) -> Result<(), ServiceError> {
         let ours = self
             .store
             .watch(keys::CERTIFICATES, WatchStart::Now)
@@ -229,9 +255,11 @@ impl Certificates {
             .store
             .watch(keys::REVOKED_SERIALS, WatchStart::Now)
             .await?;
-        let mut changes = futures::stream::select(ours, puppets);
+        let epoch = self.store.watch(keys::EPOCH, WatchStart::Now).await?;
+        let changes = futures::stream::select(ours, puppets);
+        let mut changes = futures::stream::select(changes, epoch);
         self.read_revocations().await?;
-        changed();
+        changed(None);
         let mut list = PuppetList::default();
         let mut looks = tokio::time::interval(LIST_CHECK);
         looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -240,7 +268,7 @@ impl Certificates {
                 batch = changes.next() => batch,
                 _ = looks.tick() => {
                     if self.import_from_puppet(&mut list).await? {
-                        changed();
+                        changed(None);
                     }
                     continue;
                 }
@@ -252,9 +280,18 @@ impl Certificates {
                 let bunraku_store::Change::Put(entry) = change else {
                     continue;
                 };
-                if let Some(serial) = revoked_in(&entry)? {
+                if entry.key == keys::EPOCH {
+                    self.epoch.reread(&self.store).await?;
+                    self.read_revocations().await?;
+                    changed(None);
+                    continue;
+                }
+                if let Some((_, serial)) = keys::parse_certificate(&entry.key) {
+                    self.revocations.learn(&parse_serial(&serial)?);
+                }
+                if let Some((serial, role)) = revoked_in(&entry)? {
                     self.revocations.add(serial);
-                    changed();
+                    changed(role);
                 }
             }
         }
@@ -264,30 +301,20 @@ impl Certificates {
     /// that it also reaches servers without the directory. Returns `true` if there
     /// was anything.
     async fn import_from_puppet(&self, list: &mut PuppetList) -> Result<bool, ServiceError> {
-        let Some(directory) = self.authority.puppet_directory() else {
-            return Ok(false);
-        };
-        let stamp = std::fs::metadata(directory.revocation_list_path())
-            .and_then(|metadata| Ok((metadata.modified()?, metadata.len())))
-            .ok();
-        if stamp == list.stamp {
+        if !self.authority.is_puppet() {
             return Ok(false);
         }
-        let authority = self.authority.clone();
-        let revoked = tokio::task::spawn_blocking(move || {
-            authority
-                .puppet_directory()
-                .map(|directory| directory.revoked(&authority))
-                .transpose()
-        });
-        let revoked = revoked
-            .await
-            .map_err(|error| ServiceError::internal("reading a list was cut off", error))?
-            .map_err(|error| {
-                ServiceError::internal("Puppet's revocation list cannot be read", error)
-            })?;
+        let lists = match self.signer.puppet_lists(list.stamp.clone()).await {
+            Ok(Some(lists)) => lists,
+            Ok(None) => return Ok(false),
+            Err(error) if error.is_away() => {
+                tracing::warn!(error = %error, "cannot look at Puppet's revocation list");
+                return Ok(false);
+            }
+            Err(error) => return Err(failed(error)),
+        };
         let mut added = false;
-        for RevokedCertificate { serial, .. } in revoked.unwrap_or_default() {
+        for RevokedCertificate { serial, .. } in lists.revoked {
             if list.stored.contains(&serial) {
                 continue;
             }
@@ -297,13 +324,18 @@ impl Certificates {
             self.revocations.add(serial.clone());
             list.stored.insert(serial);
         }
-        list.stamp = stamp;
+        list.stamp = Some(lists.stamp);
         Ok(added)
     }
 
     /// Reloads the whole set.
     pub async fn read_revocations(&self) -> Result<(), ServiceError> {
         let stored = self.stored_under(keys::CERTIFICATES).await?;
+        // Puppet's own certificates have no entry.
+        if self.epoch.number() > 0 && !self.authority.is_puppet() {
+            let known = stored.iter().map(|stored| stored.serial.clone());
+            self.revocations.require_known(known);
+        }
         let ours = stored
             .into_iter()
             .filter(|stored| stored.revoked.is_some())
@@ -313,11 +345,11 @@ impl Certificates {
             .iter()
             .filter_map(|key| key.strip_prefix(keys::REVOKED_SERIALS)?.parse().ok())
             .collect();
-        let puppets = match self.authority.puppet_directory() {
-            None => Vec::new(),
-            Some(directory) => directory.revoked(&self.authority).map_err(|error| {
-                ServiceError::internal("cannot read Puppet's revocation list", error)
-            })?,
+        let puppets = match self.puppets_revocations().await {
+            Ok(revoked) => revoked,
+            // What Puppet revoked before is in the store.
+            Err(error) if error.is_away() => Vec::new(),
+            Err(error) => return Err(failed(error)),
         };
         let puppets = puppets.into_iter().map(|revoked| revoked.serial);
         self.revocations
@@ -326,22 +358,100 @@ impl Certificates {
     }
 }
 
+impl Certificates {
+    /// Returns the revocations without a certificate in the inventory.
+    async fn revoked_by_serial(&self) -> Result<Vec<RevokedCertificate>, ServiceError> {
+        let mut revoked = Vec::new();
+        for entry in document::read_all(&*self.store, keys::REVOKED_SERIALS).await? {
+            let serial = entry.key.strip_prefix(keys::REVOKED_SERIALS);
+            if let Some(serial) = serial.and_then(|serial| serial.parse().ok()) {
+                let at = document::decode::<Revocation>(&entry)?.since;
+                revoked.push(RevokedCertificate { serial, at });
+            }
+        }
+        Ok(revoked)
+    }
+
+    async fn puppets_revocations(&self) -> Result<Vec<RevokedCertificate>, SignerError> {
+        if !self.authority.is_puppet() {
+            return Ok(Vec::new());
+        }
+        let lists = self.signer.puppet_lists(None).await?;
+        Ok(lists.map_or_else(Vec::new, |lists| lists.revoked))
+    }
+}
+
+/// The last revocation lists that the signer signed. Cloning shares them.
+#[derive(Clone, Default)]
+pub(super) struct SignedLists(Arc<Mutex<Option<SignedList>>>);
+
+struct SignedList {
+    revoked: Vec<RevokedCertificate>,
+    authority: AuthorityDescription,
+    at: Timestamp,
+    pem: String,
+}
+
+impl SignedLists {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<SignedList>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the last lists if they are still right.
+    fn fitting(
+        &self,
+        revoked: &[RevokedCertificate],
+        authority: &AuthorityDescription,
+        now: Timestamp,
+    ) -> Option<String> {
+        self.lock()
+            .as_ref()
+            .filter(|list| {
+                list.revoked == revoked
+                    && list.authority == *authority
+                    && now.duration_since(list.at).abs() < LIST_AGE
+            })
+            .map(|list| list.pem.clone())
+    }
+
+    fn last(&self) -> Option<String> {
+        self.lock().as_ref().map(|list| list.pem.clone())
+    }
+
+    fn keep(
+        &self,
+        revoked: Vec<RevokedCertificate>,
+        authority: AuthorityDescription,
+        at: Timestamp,
+        pem: &str,
+    ) {
+        *self.lock() = Some(SignedList {
+            revoked,
+            authority,
+            at,
+            pem: pem.to_owned(),
+        });
+    }
+}
+
 /// The state of Puppet's revocation list at the last look.
 #[derive(Default)]
 struct PuppetList {
-    /// The file's time and length.
-    stamp: Option<(SystemTime, u64)>,
+    /// Identifies the version of the list.
+    stamp: Option<String>,
     /// The serials that are known to be in the store.
     stored: HashSet<Serial>,
 }
 
-/// Returns the serial that an entry under one of the two prefixes revokes.
-fn revoked_in(entry: &KeyValue) -> Result<Option<Serial>, ServiceError> {
+/// Returns the serial that an entry under one of the two prefixes revokes, and its role if it
+/// is known.
+fn revoked_in(entry: &KeyValue) -> Result<Option<(Serial, Option<Role>)>, ServiceError> {
     if let Some(serial) = entry.key.strip_prefix(keys::REVOKED_SERIALS) {
-        return parse_serial(serial).map(Some);
+        return parse_serial(serial).map(|serial| Some((serial, None)));
     }
     let stored: StoredCertificate = document::decode(entry)?;
-    Ok(stored.revoked.is_some().then_some(stored.serial))
+    let role = Some(stored.role);
+    Ok(stored.revoked.is_some().then_some((stored.serial, role)))
 }
 
 fn no_certificate(name: &NodeName) -> ServiceError {

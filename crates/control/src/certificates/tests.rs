@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bunraku_model::{NodeName, Role};
+use bunraku_signer::{AuthorityDescription, SignerHandle};
 use bunraku_store::SharedStore;
 use bunraku_store::testing::{InterferingStore, MemoryStore};
 use bunraku_wire::api::{CertificateState, IssueRequest, RenewRequest, RevokeRequest};
@@ -34,10 +35,13 @@ impl Fixture {
         Certificates::new(
             Arc::clone(store),
             clock.clone(),
-            Arc::clone(&self.authority),
+            signer_of(&self.authority),
             Revocations::default(),
             Nodes::new(Arc::clone(store), clock),
-            CertificateOptions::default(),
+            CertificateOptions {
+                operator_lifetime: SignedDuration::from_hours(365 * 24),
+                ..CertificateOptions::default()
+            },
         )
     }
 
@@ -45,12 +49,13 @@ impl Fixture {
         self.on(&self.store, 0)
     }
 
-    /// Issues a certificate that is 300 of its 365 days old.
+    /// Issues a certificate that is old enough to be renewed.
     async fn old_holder(&self, name: &str, role: Role) -> PeerIdentity {
         let request = IssueRequest {
             certificate_request: request(name),
             role,
             server_names: Vec::new(),
+            proof: None,
         };
         let issued = self
             .on(&self.store, 300 * 24)
@@ -94,6 +99,7 @@ fn identity(pem: &str) -> PeerIdentity {
 fn renewal(text: &str) -> RenewRequest {
     RenewRequest {
         certificate_request: request(text),
+        proof: None,
     }
 }
 
@@ -171,6 +177,7 @@ async fn an_operator_who_is_revoked_meanwhile_signs_nothing() {
         certificate_request: request("backdoor"),
         role: Role::Operator,
         server_names: Vec::new(),
+        proof: None,
     };
     late.issue(&request, Signer::Operator(&operator))
         .await
@@ -232,4 +239,15 @@ async fn after_a_revocation_a_signed_certificate_can_be_renewed_again() {
         .renew(&holder, &renewal("web-1"))
         .await
         .expect("a new certificate lifts the fence");
+}
+
+/// A signer in this process, with what it says about its CA.
+fn signer_of(authority: &Arc<Authority>) -> (SignerHandle, AuthorityDescription) {
+    let description = AuthorityDescription {
+        certificates: authority.certificates_pem(),
+        next: None,
+        sealed_next: None,
+        is_puppet: false,
+    };
+    (Arc::clone(authority).into(), description)
 }

@@ -46,7 +46,7 @@ impl Certificates {
                 return Err(revoked(&holder.name));
             }
             // Puppet's own certificates have no entry here; all of ours have one.
-            None if self.authority.puppet_directory().is_none() => {
+            None if !self.authority.is_puppet() => {
                 return Err(unknown(&holder.name));
             }
             _ => {}

@@ -24,7 +24,7 @@ use uuid::Uuid;
 
 use bunraku_control::clock::Clock;
 use bunraku_control::document;
-use bunraku_control::{ServiceError, keys};
+use bunraku_control::{Epoch, ServiceError, keys};
 use line::{LineUpdate, LockLine};
 
 /// The most waiters for one lock, because the line is one document.
@@ -38,6 +38,7 @@ const PER_TRANSACTION: usize = 60;
 pub struct Locks {
     store: SharedStore,
     clock: Clock,
+    epoch: Epoch,
 }
 
 /// A lock as read from the store.
@@ -50,7 +51,18 @@ struct LockSnapshot {
 
 impl Locks {
     pub fn new(store: SharedStore, clock: Clock) -> Self {
-        Self { store, clock }
+        Self {
+            store,
+            clock,
+            epoch: Epoch::default(),
+        }
+    }
+
+    /// Hands out tokens above those of earlier epochs.
+    #[must_use]
+    pub fn in_epoch(mut self, epoch: Epoch) -> Self {
+        self.epoch = epoch;
+        self
     }
 
     /// Renews the lease of a lock. Refused if the token is no longer the holder's.
@@ -240,6 +252,7 @@ impl Locks {
                 read.sessions.insert(entry.key);
             }
         }
+        read.line.last_token = read.line.last_token.max(self.epoch.floor());
         Ok(read)
     }
 

@@ -72,7 +72,7 @@ impl Once {
                 }
             };
             let attempt = OnceAttempt {
-                token: read.record.state.last_token + 1,
+                token: read.record.state.last_token.max(self.epoch.floor()) + 1,
                 claim: request.claim,
                 by: asker.name.to_string(),
                 started: self.clock.now(),

@@ -30,7 +30,7 @@ use serde_json::{Map, Value};
 use bunraku_control::clock::Clock;
 use bunraku_control::document::{self, Decision};
 use bunraku_control::find_nodes::check_node_query;
-use bunraku_control::{FindNodes, ServiceError, keys};
+use bunraku_control::{Epoch, FindNodes, ServiceError, keys};
 use definition::{Definition, Expected};
 pub use record::OnceCaller;
 use record::{AuthoredDefinition, Claim, Parts, Record, State};
@@ -53,6 +53,7 @@ pub struct Once {
     store: SharedStore,
     clock: Clock,
     find_nodes: Option<Arc<dyn FindNodes>>,
+    epoch: Epoch,
 }
 
 /// A record and the entries that it was read from.
@@ -69,7 +70,15 @@ impl Once {
             store,
             clock,
             find_nodes: None,
+            epoch: Epoch::default(),
         }
+    }
+
+    /// Hands out tokens above those of earlier epochs.
+    #[must_use]
+    pub fn in_epoch(mut self, epoch: Epoch) -> Self {
+        self.epoch = epoch;
+        self
     }
 
     /// Lets definitions name their hosts by a query.

@@ -1,5 +1,8 @@
 //! Admits servers to the cluster, with a token or after verification over SSH.
 //!
+//! Over SSH, only a server that an operator has named beforehand can join, with its address. That
+//! a host is in `known_hosts` is not enough: every machine of a site may be.
+//!
 //! Over SSH, the reply tells the requesting server nothing. This server connects back to the
 //! given address, to a machine that SSH itself verifies. It compares the key found there with
 //! the key in the request, and writes the data that a member needs to that directory. A
@@ -12,7 +15,7 @@ use bunraku_wire::api::cluster::{
     MemberRecord, keys,
 };
 
-use super::{Cluster, StoredInvitation, hash, not_invited};
+use super::{Cluster, ExpectedServer, StoredInvitation, hash, not_invited};
 use bunraku_control::{ServiceError, document};
 
 /// Number of digits in the name of the directory in which a joining server waits.
@@ -25,8 +28,19 @@ fn not_verified(server: &JoiningServer, why: &str) -> ServiceError {
     }
 }
 
+/// Returns the refusal of a server that no operator has named.
+fn not_expected(server: &JoiningServer, host: &str) -> ServiceError {
+    ServiceError::Forbidden {
+        message: format!("no operator expects `{}` at {host}", server.name),
+        hint: Some(format!(
+            "run `bunraku cluster expect {} --address {host}` on a server of the cluster first",
+            server.name
+        )),
+    }
+}
+
 /// Returns the host of `HOST:PORT`, which goes onto a program's command line.
-fn host_of(address: &str) -> Option<&str> {
+pub(super) fn host_of(address: &str) -> Option<&str> {
     let (host, _) = address.rsplit_once(':')?;
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b".:-_".contains(&byte);
@@ -74,6 +88,15 @@ impl Cluster {
         let host = host_of(&server.member_address)
             .filter(|_| is_place(&request.place))
             .ok_or_else(|| ServiceError::invalid("the address or the directory is invalid"))?;
+        // Before anything is sent to that address: a stranger cannot make this server connect.
+        let expected_key = keys::expected(&server.name);
+        let expected = document::read::<ExpectedServer>(&*self.store, &expected_key)
+            .await?
+            .filter(|expected| {
+                expected.document.expires > self.clock.now()
+                    && expected.document.host.eq_ignore_ascii_case(host)
+            })
+            .ok_or_else(|| not_expected(server, host))?;
         let _turn = self.looking.try_acquire().map_err(|_| ServiceError::Busy {
             message: "another server is being verified; try again".to_owned(),
         })?;
@@ -86,8 +109,17 @@ impl Cluster {
             tracing::error!(server = %server.name, host, "a joining server presented a key that differs from the one on its machine");
             return Err(not_verified(server, "the key on its machine is different"));
         }
-        let by = format!("SSH to {host}");
-        if !self.let_in(server, Transaction::new(), &by).await? {
+        let by = format!(
+            "SSH to {host}, expected by {}",
+            expected.document.expected_by
+        );
+        let spend = Transaction::new()
+            .when(Compare::Modified(
+                expected_key.clone(),
+                expected.entry.modified,
+            ))
+            .delete(expected_key);
+        if !self.let_in(server, spend, &by).await? {
             return Err(ServiceError::Busy {
                 message: format!("`{}` changed meanwhile; try again", server.name),
             });
@@ -152,7 +184,7 @@ impl Cluster {
             .0
             .welcome()
             .map_err(|error| ServiceError::internal("cannot pass on the members' CA", error))?;
-        welcome.authority = super::authority_files(self.certificates.authority());
+        welcome.authority = self.certificates.export_authority().await?;
         welcome.members = self.members().await?;
         Ok(welcome)
     }

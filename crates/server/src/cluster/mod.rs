@@ -12,10 +12,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bunraku_model::{ContentId, NodeName};
 use bunraku_store::{Follow, FollowEvent, SharedStore, Transaction};
-use bunraku_wire::Authority;
 use bunraku_wire::api::cluster::{
-    AuthorityFiles, ClusterInvitation, ClusterInviteRequest, ClusterStatus, ClusterView,
-    ClusterWelcome, DrainRequest, MemberRecord, ServerList, keys,
+    ClusterInvitation, ClusterInviteRequest, ClusterStatus, ClusterView, ClusterWelcome,
+    DrainRequest, ExpectServerRequest, MemberRecord, ServerList, keys,
 };
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -77,6 +76,14 @@ impl std::fmt::Debug for ClusterLink {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct StoredInvitation {
     made_by: String,
+    expires: Timestamp,
+}
+
+/// A server that may join over SSH.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct ExpectedServer {
+    host: String,
+    expected_by: String,
     expires: Timestamp,
 }
 
@@ -251,6 +258,44 @@ impl Cluster {
         })
     }
 
+    /// Allows a server to join over SSH, once, at this address.
+    pub async fn expect(
+        &self,
+        name: &NodeName,
+        request: &ExpectServerRequest,
+        by: &str,
+    ) -> Result<(), ServiceError> {
+        self.link()?;
+        if request.ttl_seconds == 0 || request.ttl_seconds > LONGEST {
+            return Err(ServiceError::invalid(
+                "a server can be expected for between one second and one day",
+            ));
+        }
+        if join::host_of(&format!("{}:1", request.host)) != Some(request.host.as_str()) {
+            return Err(ServiceError::invalid(format!(
+                "`{}` is not a host name or address",
+                request.host
+            )));
+        }
+        let seconds = i64::try_from(request.ttl_seconds).expect("at most a day");
+        let expected = ExpectedServer {
+            host: request.host.clone(),
+            expected_by: by.to_owned(),
+            expires: self.clock.now() + SignedDuration::from_secs(seconds),
+        };
+        let transaction = Transaction::new().put(keys::expected(name), document::encode(&expected));
+        self.store.commit(transaction).await?;
+        Ok(())
+    }
+
+    /// No longer allows a server to join over SSH.
+    pub async fn forget_expected(&self, name: &NodeName) -> Result<(), ServiceError> {
+        self.link()?;
+        let transaction = Transaction::new().delete(keys::expected(name));
+        self.store.commit(transaction).await?;
+        Ok(())
+    }
+
     /// Moves a server's role to another server, or cancels the move.
     pub async fn drain(&self, name: &NodeName, request: &DrainRequest) -> Result<(), ServiceError> {
         self.link()?;
@@ -268,16 +313,4 @@ impl Cluster {
         document::update(&*self.store, &keys::member(name), change).await?;
         Ok(())
     }
-}
-
-/// Returns the authority that signs nodes, for a joining server. Returns `None` for a Puppet
-/// authority, which is not ours to share.
-fn authority_files(authority: &Authority) -> Option<AuthorityFiles> {
-    authority
-        .puppet_directory()
-        .is_none()
-        .then(|| AuthorityFiles {
-            certificates: authority.certificates_pem(),
-            key: authority.key_pem().to_owned(),
-        })
 }

@@ -130,6 +130,9 @@ fn identify(
             "join first, or pass `--credentials`",
         ));
     };
+    if let Some(distrusted) = services.certificates.distrust(identity) {
+        return Err(distrusted.into());
+    }
     if services.revocations.contains(&identity.serial) {
         return Err(ErrorReply::unauthenticated(
             "the certificate is revoked",

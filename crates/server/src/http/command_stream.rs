@@ -230,6 +230,9 @@ impl CommandStream {
                     let servers = self.services.cluster.servers().servers;
                     return StreamLine::Message(StreamMessage::Servers { servers });
                 }
+                Ok(Some(SubscriptionItem::Authority)) => {
+                    return StreamLine::Message(StreamMessage::Authority);
+                }
                 Ok(None) => {
                     self.stage = Stage::Ended;
                     return StreamLine::Message(StreamMessage::Superseded);

@@ -163,6 +163,12 @@ impl From<ServiceError> for ErrorReply {
                 message,
                 None,
             ),
+            ServiceError::Unavailable { message, hint } => Self::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                ProblemCode::Unavailable,
+                message,
+                Some(hint),
+            ),
             ServiceError::Store(error) => error.into(),
             ServiceError::Document { .. } | ServiceError::Internal { .. } => {
                 tracing::error!(error = %chain(&error), "a request failed");

@@ -11,9 +11,9 @@ use bunraku_store::stale::{self, Permission};
 use super::endpoint::Routes;
 use super::reply::ErrorReply;
 use super::routes::{
-    Services, catalogs, certificates, cluster, commands, compiles, content, environments, facts,
-    join, locks, modules, nodes, once, outputs, query, reactors, releases, reports, repositories,
-    runs, server, targets, tokens, triggers,
+    Services, authority, catalogs, certificates, cluster, commands, compiles, content,
+    environments, facts, join, locks, modules, nodes, once, outputs, query, reactors, releases,
+    reports, repositories, restore, runs, server, targets, tokens, triggers,
 };
 use super::{access, health, old_data};
 
@@ -53,6 +53,8 @@ fn routes(options: &RouterOptions) -> Routes {
     let routes = commands::add_routes(routes);
     let routes = reports::add_routes(routes);
     let routes = certificates::add_routes(routes);
+    let routes = authority::add_routes(routes);
+    let routes = restore::add_routes(routes);
     let routes = tokens::add_routes(routes);
     let routes = cluster::add_routes(routes);
     let routes = environments::add_routes(routes);

@@ -95,6 +95,7 @@ async fn each_role_reaches_its_own_things_and_nothing_else() {
         "/metrics",
         "/v1/openapi.json",
         "/v1/server",
+        "/v1/authority",
         "/v1/crl",
         "/v1/join",
         "/v1/cluster/join",

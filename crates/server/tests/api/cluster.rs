@@ -6,8 +6,8 @@ use bunraku_model::NodeName;
 use bunraku_server::{ClusterLink, ClusterMember};
 use bunraku_wire::api::cluster::{
     AuthorityFiles, ClusterInvitation, ClusterInviteRequest, ClusterJoinRequest,
-    ClusterSshJoinRequest, ClusterSshWelcome, ClusterView, ClusterWelcome, JoiningServer,
-    MemberState, MemberView, ServerList,
+    ClusterSshJoinRequest, ClusterSshWelcome, ClusterView, ClusterWelcome, ExpectServerRequest,
+    JoiningServer, MemberState, MemberView, ServerList,
 };
 use bunraku_wire::api::{NewToken, TokenRequest};
 use bunraku_wire::client::ClientError;
@@ -246,10 +246,28 @@ async fn over_ssh_only_the_machine_with_the_key_may_join_and_the_reply_has_no_se
         asked.await.map_err(|error| error.status())
     };
     let place = "0a".repeat(32);
-    let wrong = ask("SHA256:wrong", &place, "192.0.2.2").await;
-    assert_eq!(wrong, Err(Some(403)), "another key is on that machine");
+    let unnamed = ask("SHA256:right", &place, "192.0.2.2").await;
+    assert_eq!(unnamed, Err(Some(403)), "no operator has named it");
+    let expect = async |host: &str| {
+        let request = ExpectServerRequest {
+            host: host.to_owned(),
+            ttl_seconds: 60,
+        };
+        let path = "/v1/cluster/expected/s2";
+        let named = server.operator.post::<_, ()>(path, &request).await;
+        named.map_err(|error| error.status())
+    };
+    assert_eq!(expect("-oProxyCommand=reboot").await, Err(Some(400)));
+    expect("192.0.2.9").await.expect("named");
+    let moved = ask("SHA256:right", &place, "192.0.2.2").await;
+    assert_eq!(moved, Err(Some(403)), "it was named with another address");
+    assert!(link.placed.lock().expect("nobody panicked").is_empty());
+    expect("192.0.2.3").await.expect("named");
     let elsewhere = ask("SHA256:right", &place, "192.0.2.3").await;
     assert_eq!(elsewhere, Err(Some(403)), "it cannot be reached");
+    expect("192.0.2.2").await.expect("named");
+    let wrong = ask("SHA256:wrong", &place, "192.0.2.2").await;
+    assert_eq!(wrong, Err(Some(403)), "another key is on that machine");
     let hostile = ask("SHA256:right", "../../etc", "192.0.2.2").await;
     assert_eq!(hostile, Err(Some(400)));
     let hostile = ask("SHA256:right", &place, "-oProxyCommand=reboot").await;
@@ -263,6 +281,12 @@ async fn over_ssh_only_the_machine_with_the_key_may_join_and_the_reply_has_no_se
     assert_eq!(
         (placed[0].0.as_str(), welcome.members.len()),
         ("192.0.2.2", 1)
+    );
+    let again = ask("SHA256:right", &place, "192.0.2.2").await;
+    assert_eq!(
+        again,
+        Err(Some(403)),
+        "once, until an operator names it again"
     );
     server.shutdown().await;
 }

@@ -248,6 +248,7 @@ async fn a_renewal_keeps_name_and_role() {
             "/v1/certificates/renew",
             &RenewRequest {
                 certificate_request: pem,
+                proof: None,
             },
         )
         .await
@@ -268,6 +269,7 @@ async fn a_renewal_keeps_name_and_role() {
             "/v1/certificates/renew",
             &RenewRequest {
                 certificate_request: other,
+                proof: None,
             },
         )
         .await;
@@ -283,6 +285,7 @@ async fn an_operator_makes_another_operator() {
         certificate_request: pem,
         role: Role::Operator,
         server_names: Vec::new(),
+        proof: None,
     };
     let issued: IssuedCertificate = server
         .operator

@@ -130,6 +130,7 @@ async fn a_thief_who_renews_in_a_loop_does_not_outrun_a_revocation() {
                 while !until.is_cancelled() {
                     let body = RenewRequest {
                         certificate_request: request(&thief).1,
+                        proof: None,
                     };
                     let renewed = client
                         .post::<_, IssuedCertificate>("/v1/certificates/renew", &body)

@@ -67,7 +67,7 @@ impl Fleet {
             store: store.clone(),
             blobs: Arc::new(blobs.expect("the blobs open")),
             clock: Clock::system(),
-            authority: Arc::new(authority.expect("an authority")),
+            signer: Arc::new(authority.expect("an authority")).into(),
             server: ServerId(Uuid::from_u128(1)),
             compiler: Some(Box::new(code.clone())),
         };

@@ -48,7 +48,8 @@ impl Agent {
                 StreamMessage::Target { .. }
                 | StreamMessage::Welcome { .. }
                 | StreamMessage::Ping { .. }
-                | StreamMessage::Servers { .. } => {}
+                | StreamMessage::Servers { .. }
+                | StreamMessage::Authority => {}
             }
         }
     }

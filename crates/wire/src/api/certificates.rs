@@ -5,6 +5,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::operator_proof::OperatorProof;
+
 /// A certificate that this authority signed.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct CertificateEntry {
@@ -73,6 +75,9 @@ pub struct RevokeRequest {
 pub struct RenewRequest {
     /// PKCS#10, PEM. Its common name must be the holder's.
     pub certificate_request: String,
+    /// The holder's signature, if the holder is an operator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proof: Option<OperatorProof>,
 }
 
 /// An operator's request for a certificate of any role.
@@ -85,6 +90,10 @@ pub struct IssueRequest {
     /// The names and addresses of a server.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub server_names: Vec<String>,
+    /// The operator's signature. The signer requires it for operators, and for servers that it
+    /// does not know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proof: Option<OperatorProof>,
 }
 
 /// A signed certificate.

@@ -32,6 +32,8 @@ pub mod keys {
     pub const PROGRAMS: &str = "cluster/programs/";
     /// Tokens with which a server can join, by their hash.
     pub const TOKENS: &str = "cluster/join-tokens/";
+    /// Servers that may join over SSH: written by operators, deleted when the server joins.
+    pub const EXPECTED: &str = "cluster/expected/";
 
     pub fn member(name: &NodeName) -> String {
         format!("{MEMBERS}{name}")
@@ -49,9 +51,21 @@ pub mod keys {
         format!("{REMOVED}{name}")
     }
 
+    pub fn expected(name: &NodeName) -> String {
+        format!("{EXPECTED}{name}")
+    }
+
     pub fn token(hash: &str) -> String {
         format!("{TOKENS}{hash}")
     }
+}
+
+/// A server that an operator expects to join over SSH.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct ExpectServerRequest {
+    /// The address or host name at which SSH reaches it.
+    pub host: String,
+    pub ttl_seconds: u64,
 }
 
 /// Settings of the whole cluster.

@@ -76,6 +76,8 @@ pub enum StreamMessage {
         /// An agent that does not answer for this long counts as lost.
         silence_seconds: u64,
     },
+    /// The trusted CAs or the revocation list changed: ask for them.
+    Authority,
     /// Another agent with the same certificate connected.
     Superseded,
     /// The server shuts down. Connect to another one.

@@ -3,6 +3,7 @@
 //! Clients and servers use these types, and the OpenAPI document is generated from them, so the
 //! three cannot drift apart. This module contains no behaviour.
 
+mod authority;
 mod catalogs;
 mod certificates;
 pub mod cluster;
@@ -24,6 +25,7 @@ pub mod reactors;
 mod releases;
 mod reports;
 pub mod repositories;
+mod restore;
 mod runs;
 mod server;
 mod targets;
@@ -33,6 +35,9 @@ pub mod triggers;
 /// one. The reply may be stale.
 pub const OLD_DATA_HEADER: &str = "bunraku-old-data";
 
+pub use authority::{
+    AuthorityView, FinishRotationRequest, RotateRequest, RotationPhase, RotationStatus,
+};
 pub use catalogs::{
     CatalogDiffReply, CatalogState, CatalogSummary, FleetChange, FleetDiff, FleetDiffRequest,
     FleetFailure, PuppetComparison, PuppetComparisonRequest,
@@ -73,6 +78,7 @@ pub use reports::{
     ReportStreamMessage, ReportSummary, ResourceEvent, RunEnding, RunFailure, RunFinished,
     RunStarted,
 };
+pub use restore::{OfferedLists, RestoreReview, UnknownCertificate};
 pub use runs::{
     Cause, NodeQueue, QueueEntry, QueueReport, RunMode, RunRequest, RunSubject, TriggerCause,
     TriggerHop,

@@ -66,6 +66,23 @@ impl Authority {
     }
 }
 
+impl Authority {
+    /// Makes this the authority of the directory, in place of the one that is there. A crash
+    /// leaves the one or the other, never a mixture: the next load finishes the change.
+    pub fn replace_in(&self, directory: &Path) -> Result<(), DirectoryError> {
+        let failed = |source| DirectoryError::Io {
+            path: directory.to_owned(),
+            source,
+        };
+        let _lock = lock(&directory.join("ca.lock")).map_err(failed)?;
+        let files = Files::of(directory);
+        files.write_pending(self).map_err(failed)?;
+        std::fs::remove_file(&files.certificate).map_err(failed)?;
+        bunraku_files::sync_directory(directory).map_err(failed)?;
+        files.move_pending().map_err(failed)
+    }
+}
+
 struct Files {
     certificate: PathBuf,
     key: PathBuf,
@@ -83,8 +100,9 @@ impl Files {
         }
     }
 
-    /// Finishes an interrupted move. Only a moved key with a certificate that is not moved
-    /// can be the trace of a crash, and the pair must match.
+    /// Finishes an interrupted move. Only a key without a certificate, beside a pending
+    /// certificate, can be the trace of a crash. The certificate must match the moved key, or
+    /// the pending one.
     fn finish_pending(&self) -> io::Result<()> {
         let interrupted =
             self.key.exists() && !self.certificate.exists() && self.pending_certificate.exists();
@@ -92,9 +110,14 @@ impl Files {
             return Ok(());
         }
         let certificate = bunraku_files::read_text(&self.pending_certificate)?;
-        let key = bunraku_files::read_text(&self.key)?;
-        if Authority::from_pem(&certificate, &key).is_ok() {
+        let matches = |key: &Path| {
+            bunraku_files::read_text(key)
+                .is_ok_and(|key| Authority::from_pem(&certificate, &key).is_ok())
+        };
+        if matches(&self.key) {
             bunraku_files::move_into_place(&self.pending_certificate, &self.certificate)?;
+        } else if matches(&self.pending_key) {
+            self.move_pending()?;
         }
         Ok(())
     }
@@ -141,9 +164,17 @@ impl Files {
     }
 
     fn write(&self, authority: &Authority) -> io::Result<()> {
+        self.write_pending(authority)?;
+        self.move_pending()
+    }
+
+    fn write_pending(&self, authority: &Authority) -> io::Result<()> {
         let certificates = authority.certificates_pem();
         bunraku_files::replace(&self.pending_certificate, certificates.as_bytes(), 0o644)?;
-        bunraku_files::replace(&self.pending_key, authority.key_pem.as_bytes(), 0o600)?;
+        bunraku_files::replace(&self.pending_key, authority.key_pem.as_bytes(), 0o600)
+    }
+
+    fn move_pending(&self) -> io::Result<()> {
         bunraku_files::move_into_place(&self.pending_key, &self.key)?;
         bunraku_files::move_into_place(&self.pending_certificate, &self.certificate)
     }
@@ -162,6 +193,38 @@ pub(super) fn lock(path: &Path) -> io::Result<File> {
             Ok(()) => return Ok(file),
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A crash at any point of a replacement leaves one of the two authorities.
+    #[test]
+    fn a_replacement_that_is_cut_off_is_finished_or_never_happened() {
+        let now = Timestamp::now();
+        for steps in 0..4 {
+            let place = tempfile::tempdir().unwrap();
+            let old = Authority::load_or_create(place.path(), now).unwrap();
+            let new = Authority::create("new", now).unwrap();
+            let files = Files::of(place.path());
+            files.write_pending(&new).unwrap();
+            if steps > 0 {
+                std::fs::remove_file(&files.certificate).unwrap();
+            }
+            if steps > 1 {
+                bunraku_files::move_into_place(&files.pending_key, &files.key).unwrap();
+            }
+            if steps > 2 {
+                bunraku_files::move_into_place(&files.pending_certificate, &files.certificate)
+                    .unwrap();
+            }
+            let found = Authority::load_or_create(place.path(), now).unwrap();
+            let expected = if steps == 0 { &old } else { &new };
+            assert_eq!(found.fingerprint(), expected.fingerprint(), "{steps}");
+            assert_eq!(found.key_pem(), expected.key_pem(), "{steps}");
         }
     }
 }

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use super::{BoxError, Call, Client, ClientError, ConditionalReply, Download, Lines};
 use crate::endpoints::{
     BinaryContent, CatalogDocument, Conditional, Endpoint, Json, JsonLines, JsonObject, List,
-    Locate, NoBody, NoContent, Package, ReplyKind, RequestKind,
+    Locate, NoBody, NoContent, Package, Pem, ReplyKind, RequestKind, Text,
 };
 
 /// A request body that the client writes as JSON.
@@ -56,6 +56,7 @@ pub trait Transfer: ReplyKind {}
 
 impl Transfer for BinaryContent {}
 impl Transfer for CatalogDocument {}
+impl Transfer for Text<Pem> {}
 
 /// The value that an endpoint replies with.
 pub type ReplyOf<E> = <<E as Endpoint>::Reply as Decode>::Value;

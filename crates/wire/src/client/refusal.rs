@@ -95,7 +95,7 @@ impl TlsRefusal {
     pub fn hint(self) -> Option<&'static str> {
         Some(match self {
             Self::ServerUnknown => {
-                "compare the CA fingerprint on both sides; if the server has a new CA, join again"
+                "compare the CA fingerprint on both sides; if the server has a new CA, join again with a new token"
             }
             Self::ServerExpired | Self::ServerNotYetValid => {
                 "check this machine's clock; if it is right, the server needs a new certificate"
@@ -105,11 +105,9 @@ impl TlsRefusal {
             }
             Self::ServerRevoked => "use another server",
             Self::OwnExpired => {
-                "check this machine's clock; if it is right, remove the certificate and join again"
+                "check this machine's clock; if it is right, join again with a new token"
             }
-            Self::OwnRevoked | Self::OwnUnknown | Self::OwnRefused => {
-                "remove the certificate and join again"
-            }
+            Self::OwnRevoked | Self::OwnUnknown | Self::OwnRefused => "join again with a new token",
             Self::OwnMissing => "join first",
             Self::NotAServer => "check the address and the port",
             Self::Other => return None,

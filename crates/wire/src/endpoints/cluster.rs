@@ -6,7 +6,8 @@ use super::definition::endpoints;
 use super::{Json, NoContent};
 use crate::api::cluster::{
     ClusterInvitation, ClusterInviteRequest, ClusterJoinRequest, ClusterSshJoinRequest,
-    ClusterSshWelcome, ClusterStatus, ClusterWelcome, DrainRequest, ServerList,
+    ClusterSshWelcome, ClusterStatus, ClusterWelcome, DrainRequest, ExpectServerRequest,
+    ServerList,
 };
 
 endpoints! {
@@ -42,8 +43,24 @@ endpoints! {
         reply: Json<ClusterWelcome>,
     }
 
+    /// Allow a server to join over SSH, once.
+    ExpectServer: Post "/v1/cluster/expected/{name}" {
+        access: Operator,
+        path: NodeName,
+        body: Json<ExpectServerRequest>,
+        reply: NoContent,
+    }
+
+    /// No longer allow a server to join over SSH.
+    ForgetExpectedServer: Delete "/v1/cluster/expected/{name}" {
+        access: Operator,
+        path: NodeName,
+        reply: NoContent,
+    }
+
     /// Join the cluster and be verified over SSH.
     ///
+    /// An operator has to name the server and its address beforehand.
     /// This server connects to the new one over SSH and writes the secrets there; the reply has
     /// none.
     JoinClusterOverSsh: Post "/v1/cluster/join-over-ssh" {

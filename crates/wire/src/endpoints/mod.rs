@@ -17,6 +17,7 @@
 //! Absent: handlers (they are on the server) and messages (they are in
 //! [`crate::api`]).
 
+mod authority;
 mod catalogs;
 mod certificates;
 mod cluster;
@@ -39,10 +40,12 @@ mod reactors;
 mod releases;
 mod reports;
 mod repositories;
+mod restore;
 mod runs;
 mod server;
 mod triggers;
 
+pub use authority::*;
 pub use catalogs::*;
 pub use certificates::*;
 pub use cluster::*;
@@ -69,6 +72,7 @@ pub use reactors::*;
 pub use releases::*;
 pub use reports::*;
 pub use repositories::*;
+pub use restore::*;
 pub use runs::*;
 pub use server::*;
 pub use triggers::*;
@@ -82,10 +86,12 @@ pub fn all() -> impl Iterator<Item = &'static Definition> {
         query::DEFINITIONS,
         commands::DEFINITIONS,
         reports::DEFINITIONS,
+        authority::DEFINITIONS,
         certificates::DEFINITIONS,
         cluster::DEFINITIONS,
         environments::DEFINITIONS,
         repositories::DEFINITIONS,
+        restore::DEFINITIONS,
         compiles::DEFINITIONS,
         catalogs::DEFINITIONS,
         releases::DEFINITIONS,

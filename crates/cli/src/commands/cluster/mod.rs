@@ -8,9 +8,12 @@ use std::path::PathBuf;
 
 use bunraku_model::NodeName;
 use bunraku_wire::api::cluster::{
-    ClusterInvitation, ClusterInviteRequest, ClusterStatus, DrainRequest,
+    ClusterInvitation, ClusterInviteRequest, ClusterStatus, DrainRequest, ExpectServerRequest,
 };
-use bunraku_wire::endpoints::{DrainServer, Endpoint, InviteServer, RemoveServer, ShowCluster};
+use bunraku_wire::endpoints::{
+    DrainServer, Endpoint, ExpectServer, ForgetExpectedServer, InviteServer, RemoveServer,
+    ShowCluster,
+};
 use clap::Subcommand;
 
 use crate::connection::failed;
@@ -29,6 +32,23 @@ pub(crate) enum ClusterCommand {
         /// How long the token is valid
         #[arg(long, default_value = "1h")]
         ttl: HumanDuration,
+    },
+    /// Allow a server to join over SSH, once
+    #[command(
+        after_help = "Example:\n  bunraku cluster expect s2 --address 192.0.2.2   # then `cluster join` on s2"
+    )]
+    Expect {
+        /// Name of the new server
+        server: NodeName,
+        /// Address or host name at which SSH reaches it
+        #[arg(long, value_name = "HOST", required_unless_present = "cancel")]
+        address: Option<String>,
+        /// How long it may join
+        #[arg(long, default_value = "1h")]
+        ttl: HumanDuration,
+        /// No longer allow it
+        #[arg(long, conflicts_with = "address")]
+        cancel: bool,
     },
     /// Join this server to a cluster
     Join(setup::JoinArguments),
@@ -61,6 +81,12 @@ pub(crate) fn run(command: ClusterCommand, context: &Context) -> Result<Exit, Fa
         ClusterCommand::Recover(arguments) => recover::run(&arguments, context),
         ClusterCommand::Remove { server } => remove(&server, context),
         ClusterCommand::Invite { ttl } => invite(ttl, context),
+        ClusterCommand::Expect {
+            server,
+            address,
+            ttl,
+            cancel: _,
+        } => expect(&server, address, ttl, context),
         ClusterCommand::Status => status::run(context),
         ClusterCommand::Drain {
             server,
@@ -68,6 +94,35 @@ pub(crate) fn run(command: ClusterCommand, context: &Context) -> Result<Exit, Fa
             no_wait,
         } => drain(&server, !undo, !no_wait, context),
     }
+}
+
+/// Without an address, the server is no longer expected.
+fn expect(
+    server: &NodeName,
+    address: Option<String>,
+    ttl: HumanDuration,
+    context: &Context,
+) -> Result<Exit, Failure> {
+    context.with_client(|client| async move {
+        let Some(host) = address else {
+            client
+                .call(ForgetExpectedServer.at(server))
+                .await
+                .map_err(|error| failed(&error))?;
+            eprintln!("{server} is no longer expected.");
+            return Ok(Exit::Done);
+        };
+        let request = ExpectServerRequest {
+            host,
+            ttl_seconds: ttl.0.as_secs(),
+        };
+        client
+            .call_with(ExpectServer.at(server), &request)
+            .await
+            .map_err(|error| failed(&error))?;
+        eprintln!("{server} may join over SSH from {}, once.", request.host);
+        Ok(Exit::Done)
+    })
 }
 
 /// The server's data directory: from the flag, the file or the default.

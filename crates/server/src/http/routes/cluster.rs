@@ -1,8 +1,8 @@
 //! The servers of a cluster.
 
 use bunraku_wire::endpoints::{
-    DrainServer, InviteServer, JoinCluster, JoinClusterOverSsh, ListServers, RemoveServer,
-    ShowCluster,
+    DrainServer, ExpectServer, ForgetExpectedServer, InviteServer, JoinCluster, JoinClusterOverSsh,
+    ListServers, RemoveServer, ShowCluster,
 };
 
 use crate::http::endpoint::{Call, HandlerResult, Routes};
@@ -15,6 +15,8 @@ pub(crate) fn add_routes(routes: Routes) -> Routes {
         .add(InviteServer, invite)
         .add(JoinCluster, join)
         .add(JoinClusterOverSsh, join_over_ssh)
+        .add(ExpectServer, expect)
+        .add(ForgetExpectedServer, forget_expected)
         .add(RemoveServer, remove)
         .add(DrainServer, drain)
 }
@@ -34,6 +36,19 @@ async fn invite(call: Call<InviteServer>) -> HandlerResult<InviteServer> {
 
 async fn join(call: Call<JoinCluster>) -> HandlerResult<JoinCluster> {
     Ok(call.services.cluster.join(&call.body).await?)
+}
+
+async fn expect(call: Call<ExpectServer>) -> HandlerResult<ExpectServer> {
+    call.services
+        .cluster
+        .expect(&call.path, &call.body, call.by()?)
+        .await?;
+    Ok(())
+}
+
+async fn forget_expected(call: Call<ForgetExpectedServer>) -> HandlerResult<ForgetExpectedServer> {
+    call.services.cluster.forget_expected(&call.path).await?;
+    Ok(())
 }
 
 async fn join_over_ssh(call: Call<JoinClusterOverSsh>) -> HandlerResult<JoinClusterOverSsh> {

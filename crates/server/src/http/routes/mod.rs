@@ -1,6 +1,7 @@
 //! One file per resource type of the API.
 
-pub(super) mod catalogs;
+pub(super) mod authority;
+pub(crate) mod catalogs;
 pub(super) mod certificates;
 pub(super) mod cluster;
 pub(super) mod commands;
@@ -19,6 +20,7 @@ pub(super) mod reactors;
 pub(super) mod releases;
 pub(super) mod reports;
 pub(super) mod repositories;
+pub(super) mod restore;
 pub(super) mod runs;
 pub(super) mod server;
 pub(super) mod targets;

@@ -1,0 +1,127 @@
+//! A backup is restored, and nothing that happened after it is forgotten or repeated.
+
+use std::path::Path;
+
+use crate::support::{ServerProcess, Site, bunraku, eventually, run, told};
+
+/// Runs a command under a lock, and returns the token that it got.
+fn token_of(server: &ServerProcess) -> u64 {
+    let output = bunraku()
+        .args(["--server", &server.address.to_string(), "--credentials"])
+        .arg(server.credentials())
+        .args(["lock", "exec", "db", "--", "sh", "-c"])
+        .arg("echo $BUNRAKU_LOCK_TOKEN")
+        .output()
+        .expect("it runs");
+    assert!(output.status.success(), "{}", told(&output));
+    let text = String::from_utf8(output.stdout).expect("text");
+    text.trim().parse().expect("a token")
+}
+
+fn copy(site: &Site, from: &str, to: &str) {
+    let (from, to) = (site.path(from), site.path(to));
+    let _ = std::fs::remove_dir_all(&to);
+    let text = |path: &Path| path.to_str().expect("text").to_owned();
+    run(Path::new("/"), "cp", &["-a", &text(&from), &text(&to)]);
+}
+
+fn as_operator(server: &ServerProcess, credentials: &Path) -> String {
+    let mut command = bunraku();
+    command.args(["node", "list", "--server", &server.address.to_string()]);
+    command.arg("--credentials").arg(credentials);
+    told(&command.output().expect("it runs"))
+}
+
+fn issue(server: &ServerProcess, site: &Site, name: &str) {
+    let out = site.path(name);
+    let out = out.to_str().expect("text");
+    let issued = server.operator(&["cert", "issue", name, "--role", "operator", "--out", out]);
+    assert!(issued.status.success(), "{}", told(&issued));
+}
+
+#[test]
+fn a_restored_backup_repeats_no_token_and_forgets_no_revocation() {
+    let site = Site::new();
+    let mut server = site.server("s1", 0, &[]);
+    let port = server.address.port();
+    let web = site.agent("web-1", &[&server], true);
+    let stolen = site.agent("stolen", &[&server], true);
+    server.wait_for("web-1", "idle");
+    server.wait_for("stolen", "idle");
+    issue(&server, &site, "alice");
+    issue(&server, &site, "mallory");
+    let first = token_of(&server);
+    assert_eq!(server.running.end(), Some(0));
+    copy(&site, "s1", "backup");
+
+    // What the backup does not know: a token, a node, two revocations.
+    let server = site.server("s1", port, &[]);
+    server.wait_for("web-1", "idle");
+    let second = token_of(&server);
+    assert!(second > first);
+    let late = site.agent("late", &[&server], true);
+    server.wait_for("late", "idle");
+    for name in ["mallory", "stolen"] {
+        let revoked = server.operator(&["cert", "revoke", name, "--reason", "stolen"]);
+        assert!(revoked.status.success(), "{}", told(&revoked));
+    }
+    // The agent has the list. It fetches it when it connects.
+    web.kill();
+    let web = site.agent("web-1", &[&server], false);
+    eventually("the agent has the list", || {
+        let list = site.path("web-1/tls/crl.pem");
+        let shown = std::process::Command::new("openssl")
+            .args(["crl", "-noout", "-text", "-in"])
+            .arg(list)
+            .output()
+            .expect("openssl runs");
+        let text = String::from_utf8_lossy(&shown.stdout).into_owned();
+        text.matches("Serial Number:").count() == 2
+    });
+    let mut server = server;
+    assert_eq!(server.running.end(), Some(0));
+    // While the server is away, no agent may tell it anything yet.
+    web.kill();
+    stolen.kill();
+
+    copy(&site, "backup", "s1");
+    let server = site.server("s1", port, &[]);
+    assert!(token_of(&server) > second, "tokens only grow");
+    // Nobody but the server's own operator is trusted before the review.
+    for name in ["alice", "mallory"] {
+        let refused = as_operator(&server, &site.path(name));
+        assert!(refused.contains("backup check"), "{refused}");
+    }
+    // The node that the backup does not know says what to do.
+    eventually("the late node says what to do", || {
+        late.log().contains("join again with a new token")
+    });
+    let review = server.json(&["backup", "check"]);
+    assert_eq!(review["is_reviewed"], false);
+    assert_eq!(review["unknown"][0]["name"], "late", "{review}");
+    // An agent brings the revocations back.
+    let web = site.agent("web-1", &[&server], false);
+    server.wait_for("web-1", "idle");
+    eventually("the revocations come back", || {
+        server.json(&["backup", "check"])["recovered_revocations"] == 2
+    });
+    let accepted = server.operator(&["backup", "accept"]);
+    assert!(accepted.status.success(), "{}", told(&accepted));
+    let alice = as_operator(&server, &site.path("alice"));
+    assert!(alice.starts_with("exit 0"), "{alice}");
+    let mallory = as_operator(&server, &site.path("mallory"));
+    assert!(mallory.contains("revoked"), "{mallory}");
+    let stolen = site.agent("stolen", &[&server], false);
+    eventually("the stolen node is refused", || {
+        stolen.log().contains("revoked")
+    });
+    // With a new token, the late node joins again. Nothing has to be deleted.
+    late.kill();
+    let late = site.agent("late", &[&server], true);
+    server.wait_for("late", "idle");
+    // A restart is not a restore.
+    drop((web, late, stolen));
+    server.running.kill();
+    let server = site.server("s1", port, &[]);
+    assert_eq!(server.json(&["backup", "check"])["epoch"], 1);
+}

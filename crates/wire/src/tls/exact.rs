@@ -1,0 +1,157 @@
+//! TLS between two machines that know each other's certificate: each side accepts exactly the
+//! certificates with the given fingerprints, whoever signed them.
+//!
+//! A server and its signer use it. Neither can rely on the CA there, because the signer *is*
+//! the CA.
+
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::NoServerSessionStorage;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, ServerConfig,
+    SignatureScheme,
+};
+
+use super::{Identity, TlsError, provider};
+use crate::fingerprint::Fingerprint;
+
+/// Only the newest version: both sides are ours.
+const VERSION: &[&rustls::SupportedProtocolVersion] = &[&rustls::version::TLS13];
+
+/// Creates the configuration of a client that accepts one server.
+pub fn client_config_exact(
+    identity: &Identity,
+    server: Fingerprint,
+) -> Result<ClientConfig, TlsError> {
+    let verifier = ExactVerifier::new(vec![server]);
+    let mut config = ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(VERSION)
+        .map_err(TlsError::Protocol)?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(verifier))
+        .with_client_auth_cert(identity.chain.clone(), identity.key.clone_key())
+        .map_err(TlsError::Identity)?;
+    config.resumption = rustls::client::Resumption::disabled();
+    Ok(config)
+}
+
+/// Creates the configuration of a server that accepts these clients and nobody else.
+pub fn server_config_exact(
+    identity: &Identity,
+    clients: Vec<Fingerprint>,
+) -> Result<ServerConfig, TlsError> {
+    let verifier = ExactVerifier::new(clients);
+    let mut config = ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(VERSION)
+        .map_err(TlsError::Protocol)?
+        .with_client_cert_verifier(Arc::new(verifier))
+        .with_single_cert(identity.chain.clone(), identity.key.clone_key())
+        .map_err(TlsError::Identity)?;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    Ok(config)
+}
+
+#[derive(Debug)]
+struct ExactVerifier {
+    accepted: Vec<Fingerprint>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ExactVerifier {
+    fn new(accepted: Vec<Fingerprint>) -> Self {
+        Self {
+            accepted,
+            provider: provider(),
+        }
+    }
+
+    fn check(&self, certificate: &CertificateDer<'_>) -> Result<(), rustls::Error> {
+        if self.accepted.contains(&Fingerprint::of(certificate)) {
+            return Ok(());
+        }
+        Err(CertificateError::ApplicationVerificationFailure.into())
+    }
+}
+
+impl ServerCertVerifier for ExactVerifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        self.check(end_entity)?;
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signed, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signed, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider
+            .signature_verification_algorithms
+            .supported_schemes()
+    }
+}
+
+impl ClientCertVerifier for ExactVerifier {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        self.check(end_entity)?;
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        ServerCertVerifier::verify_tls12_signature(self, message, certificate, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        ServerCertVerifier::verify_tls13_signature(self, message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        ServerCertVerifier::supported_verify_schemes(self)
+    }
+}
