@@ -3,6 +3,7 @@
 use std::error::Error;
 
 use crate::exit::Exit;
+use crate::output;
 
 /// The failure of a command.
 #[derive(Debug)]
@@ -81,12 +82,14 @@ impl Failure {
 
     /// Prints the failure to standard error.
     pub(crate) fn report(&self) -> Exit {
-        anstream::eprintln!("{}error:{} {}", bold_red(), reset(), self.message);
+        let shown = |text: &str| output::visible(text).into_owned();
+        let message = shown(&self.message);
+        anstream::eprintln!("{}error:{} {message}", bold_red(), reset());
         for cause in &self.causes {
-            anstream::eprintln!("  because: {cause}");
+            note!("  because: {cause}");
         }
         if let Some(hint) = &self.hint {
-            anstream::eprintln!("\nhint: {hint}");
+            note!("\nhint: {hint}");
         }
         self.exit
     }

@@ -5,6 +5,16 @@
 //! each other; only `dispatch` and `arguments` are above them. The binary calls [`main_with`] and
 //! nothing else. The fault tests call it with a guard removed.
 
+/// Prints a line to standard error, as [`output::note`] does.
+macro_rules! note {
+    () => {
+        $crate::output::note("")
+    };
+    ($($part:tt)+) => {
+        $crate::output::note(&format!($($part)+))
+    };
+}
+
 mod apply_view;
 mod arguments;
 mod bound_child;
@@ -29,6 +39,7 @@ mod local_apply;
 mod logging;
 mod machine_modules;
 mod node_commands;
+mod node_list;
 mod node_view;
 mod ordering;
 mod output;

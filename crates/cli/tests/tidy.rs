@@ -114,6 +114,23 @@ fn only_the_command_line_prints() {
     check("libraries never print", &printing, &["cli/"]);
 }
 
+/// What a node supplied must not control an operator's terminal.
+#[test]
+fn text_for_people_passes_one_place() {
+    let printing = product(&["eprintln!", "eprint!("]);
+    let printing: Vec<String> = printing
+        .into_iter()
+        .filter(|place| place.starts_with("cli/"))
+        .collect();
+    // The name of the program in red, and progress of the demo.
+    let others = ["cli/src/output.rs", "cli/src/failure.rs", "cli/src/main.rs"];
+    check(
+        "use `note!`, which escapes control characters",
+        &printing,
+        &others,
+    );
+}
+
 #[test]
 fn only_the_command_line_reads_the_environment() {
     let reading = product(&[

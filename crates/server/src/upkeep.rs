@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use bunraku_compile::catalogs::Catalogs;
 use bunraku_compile::environments::Environments;
 use bunraku_control::clock::Clock;
-use bunraku_control::{Commands, Reports, ServiceError};
+use bunraku_control::{Certificates, Commands, Reports, ServiceError};
 
 /// Intervals, and the amount of history to keep.
 #[derive(Clone, Debug)]
@@ -41,6 +41,7 @@ pub(crate) struct Upkeep {
     pub(crate) store: SharedStore,
     pub(crate) blobs: SharedBlobs,
     pub(crate) commands: Commands,
+    pub(crate) certificates: Certificates,
     pub(crate) catalogs: Catalogs,
     pub(crate) reports: Reports,
     pub(crate) environments: Environments,
@@ -68,6 +69,7 @@ impl Upkeep {
 
     async fn sweep(&self, history: &mut History) -> Result<(), ServiceError> {
         self.commands.expire_overdue().await?;
+        self.certificates.expire_requests().await?;
         let Some(kept) = self.options.history else {
             return Ok(());
         };

@@ -223,6 +223,12 @@ pub(crate) fn parse(der: &[u8]) -> Result<X509Certificate<'_>, CertificateError>
     Ok(parsed)
 }
 
+/// Returns whether a certificate names another one as its issuer.
+pub(crate) fn names_as_issuer(below: &[u8], above: &[u8]) -> Result<bool, CertificateError> {
+    let (below, above) = (parse(below)?, parse(above)?);
+    Ok(below.issuer().as_raw() == above.subject().as_raw())
+}
+
 /// Returns the common name if there is exactly one.
 pub(crate) fn single_common_name<'a>(name: &'a x509_parser::x509::X509Name<'_>) -> Option<&'a str> {
     let mut names = name.iter_common_name();

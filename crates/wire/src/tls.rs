@@ -65,6 +65,27 @@ pub(crate) fn roots(pem: &str) -> Result<Arc<RootCertStore>, TlsError> {
     roots_of(&chain).map(Arc::new)
 }
 
+/// Returns the trust anchors for peers of a server: the authorities of the bundle that sign, and
+/// not the ones above them. An authority above may have other authorities below it, whose
+/// certificates would then count as ours, under any name.
+pub(crate) fn signers(pem: &str) -> Result<Arc<RootCertStore>, TlsError> {
+    let chain = certificate::chain_from_pem(pem).map_err(TlsError::Authority)?;
+    let mut signing = Vec::new();
+    for der in &chain {
+        let mut others = chain.iter().filter(|other| *other != der);
+        let mut is_above = false;
+        while let (false, Some(other)) = (is_above, others.next()) {
+            let issued = |below, above| certificate::names_as_issuer(below, above);
+            is_above = issued(other, der).map_err(TlsError::Authority)?
+                && !issued(der, other).map_err(TlsError::Authority)?;
+        }
+        if !is_above {
+            signing.push(der.clone());
+        }
+    }
+    roots_of(&signing).map(Arc::new)
+}
+
 fn roots_of(chain: &[CertificateDer<'static>]) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     for der in chain {

@@ -26,7 +26,7 @@ use crate::signals::{end_with_parent, termination_signal};
 #[derive(Args)]
 #[command(after_help = "Examples:
   bunraku agent --server bunraku.example.com:8150 --ca-fingerprint SHA256:… --token-file ./token
-  bunraku agent --server bunraku.example.com:8150 --ca-fingerprint SHA256:…   # then `bunraku cert sign NODE`
+  bunraku agent --server bunraku.example.com:8150 --ca-fingerprint SHA256:…   # then `bunraku cert sign NODE --fingerprint …`
 
 After joining, `bunraku agent` only needs the server. Pass the token in a file or in the
 environment (BUNRAKU_TOKEN), so that it does not appear in process lists.")]

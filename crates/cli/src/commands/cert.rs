@@ -33,9 +33,9 @@ pub(crate) enum CertCommand {
     )]
     Sign {
         node: NodeName,
-        /// Refuse if the request has another fingerprint
+        /// The fingerprint that the node printed; another request is not signed
         #[arg(long)]
-        fingerprint: Option<String>,
+        fingerprint: String,
     },
     /// Reject a pending request
     Reject { node: NodeName },
@@ -80,7 +80,7 @@ pub(crate) fn run(command: CertCommand, context: &Context) -> Result<Exit, Failu
                     .call_with(SignCertificateRequest.at(&node), &request)
                     .await
                     .map_err(|error| failed(&error))?;
-                eprintln!("Certificate of {node} signed.");
+                note!("Certificate of {node} signed.");
                 Ok(Exit::Done)
             }
             CertCommand::Reject { node } => {
@@ -88,7 +88,7 @@ pub(crate) fn run(command: CertCommand, context: &Context) -> Result<Exit, Failu
                     .call(RejectCertificateRequest.at(&node))
                     .await
                     .map_err(|error| failed(&error))?;
-                eprintln!("Request of {node} rejected.");
+                note!("Request of {node} rejected.");
                 Ok(Exit::Done)
             }
             CertCommand::Issue {
@@ -114,7 +114,7 @@ pub(crate) fn run(command: CertCommand, context: &Context) -> Result<Exit, Failu
                     .call_with(RevokeCertificates.at(&name), &request)
                     .await
                     .map_err(|error| failed(&error))?;
-                eprintln!("Certificate of {name} revoked.");
+                note!("Certificate of {name} revoked.");
                 Ok(Exit::Done)
             }
         }
@@ -155,7 +155,7 @@ async fn requests(client: &Client, json: bool) -> Result<Exit, Failure> {
         return Ok(Exit::Done);
     }
     if pending.is_empty() {
-        eprintln!("no pending requests");
+        note!("no pending requests");
         return Ok(Exit::Done);
     }
     let now = Timestamp::now();
@@ -169,8 +169,8 @@ async fn requests(client: &Client, json: bool) -> Result<Exit, Failure> {
         ]);
     }
     table.print()?;
-    eprintln!(
-        "\nhint: compare the fingerprint with the one that the node printed, then run `bunraku cert sign NODE`"
+    note!(
+        "\nhint: compare the fingerprint with the one that the node printed, then run `bunraku cert sign NODE --fingerprint FINGERPRINT`"
     );
     Ok(Exit::Done)
 }
@@ -216,7 +216,7 @@ async fn issue(
         .map_err(|error| failed(&error))?;
     credentials.save(&issued.certificate, &issued.ca)?;
     let place = credentials.directory().display();
-    eprintln!(
+    note!(
         "Credentials of {role} {name} written to {place}.\n\nhint: use them with `bunraku --credentials {place} …`"
     );
     Ok(Exit::Done)

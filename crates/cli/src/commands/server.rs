@@ -437,6 +437,9 @@ fn server_options(
         },
         accept: AcceptOptions {
             most_connections: section.limits.connections,
+            most_anonymous: section.limits.anonymous_connections,
+            // One address cannot use them all, and many nodes can join behind one.
+            most_anonymous_per_address: (section.limits.anonymous_connections / 8).max(1),
             ..AcceptOptions::default()
         },
     })

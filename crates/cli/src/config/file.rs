@@ -329,6 +329,7 @@ impl Default for ReportsSection {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct LimitsSection {
     pub(crate) connections: usize,
+    pub(crate) anonymous_connections: usize,
     pub(crate) facts_bytes: usize,
     pub(crate) body_bytes: usize,
     pub(crate) waiting_requests: usize,
@@ -349,6 +350,7 @@ impl Default for LimitsSection {
     fn default() -> Self {
         Self {
             connections: 100_000,
+            anonymous_connections: 2_000,
             facts_bytes: 8 << 20,
             body_bytes: 1 << 20,
             waiting_requests: 10_000,

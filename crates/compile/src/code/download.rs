@@ -22,6 +22,8 @@ pub(crate) struct DownloadLimits {
     /// Redirects that are followed. With 0, a redirect is refused, because its
     /// destination was never named.
     pub(crate) redirects: u8,
+    /// The address of the host, if it was checked. Its name is not looked up again.
+    pub(crate) pinned: Option<std::net::IpAddr>,
 }
 
 /// A secret that a server accepts instead of a password.
@@ -70,6 +72,28 @@ impl DownloadError {
     }
 }
 
+/// Returns curl's rule that a host has this address, on any port.
+fn pinned_host(url: &str, address: Option<std::net::IpAddr>) -> Option<String> {
+    let address = address?;
+    let (scheme, rest) = url.split_once("://")?;
+    let authority = rest.split(['/', '?', '#']).next()?;
+    let host = authority
+        .rsplit_once('@')
+        .map_or(authority, |(_, host)| host);
+    // An address in brackets needs no rule.
+    let (name, port) = match host.rsplit_once(':') {
+        _ if host.starts_with('[') => return None,
+        Some((name, port)) => (name, port),
+        None if scheme == "https" => (host, "443"),
+        None => (host, "80"),
+    };
+    let address = match address {
+        std::net::IpAddr::V4(address) => address.to_string(),
+        std::net::IpAddr::V6(address) => format!("[{address}]"),
+    };
+    Some(format!("{name}:{port}:{address}"))
+}
+
 /// Downloads the content of an address.
 pub(crate) async fn download(url: &str, limits: DownloadLimits) -> Result<Vec<u8>, DownloadError> {
     download_with_token(url, limits, None).await
@@ -96,6 +120,11 @@ pub(crate) async fn download_with_token(
         .arg("--max-filesize")
         .arg(limits.bytes.to_string())
         .args(["--write-out", "%{stderr}\nstatus %{http_code}\n"])
+        .args(
+            pinned_host(url, limits.pinned)
+                .iter()
+                .flat_map(|host| ["--resolve", host]),
+        )
         // The address may contain a password, so neither is an argument.
         .args(["--output", "-", "--config", "-"])
         .input(format!("url = \"{url}\"\n{}", header.unwrap_or_default()))

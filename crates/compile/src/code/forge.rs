@@ -196,6 +196,7 @@ impl Forge {
     async fn get(&self, address: &str, what: &str, bytes: u64) -> Result<Vec<u8>, ForgeError> {
         let limits = DownloadLimits {
             bytes,
+            pinned: None,
             redirects: REDIRECTS,
         };
         let (what, forge) = (what.to_owned(), self.url.clone());

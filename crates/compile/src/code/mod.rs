@@ -14,6 +14,7 @@ mod forge;
 mod git;
 mod mirrors;
 mod plugins;
+mod private;
 mod puppetfile;
 mod repository;
 mod retention;
@@ -34,11 +35,12 @@ use tokio::sync::Mutex;
 
 use bunraku_control::clock::Clock;
 use bunraku_control::document;
-use bunraku_control::{ServiceError, keys};
+use bunraku_control::{EnvironmentSettings, ServiceError, keys};
 use bunraku_wire::api::{CompileProblem, DeployedModule};
 use copies::entries_of;
 use forge::{Forge, PUBLIC_FORGE};
 use mirrors::Mirrors;
+use private::private_directory;
 use sources::{ResolvedCode, Resolver};
 use tree::{TreeLimits, TreeUsage};
 
@@ -48,6 +50,7 @@ pub use forge::ForgeError;
 pub use git::GitError;
 pub use git::{FetchScope, Mirror, RemoteBranches};
 pub use plugins::PluginRecord;
+pub(crate) use repository::is_local;
 pub use repository::{check_branch, check_reference, check_url, masked};
 pub use sources::CodeRequest;
 pub use tree::TreeError;
@@ -195,6 +198,10 @@ impl Code {
         options: CodeOptions,
     ) -> Self {
         let directory = data_dir.join("code");
+        // Code contains secrets. Directories of earlier versions were readable for everybody.
+        if let Err(error) = private_directory(&directory) {
+            tracing::warn!(error = %error, path = %directory.display(), "cannot protect the directory of code");
+        }
         // Remove the leftovers of a server that died while unpacking, and the
         // mirrors of a version that had one per environment.
         let _ = std::fs::remove_dir_all(directory.join("incoming"));
@@ -223,6 +230,15 @@ impl Code {
             forge,
             unpacking: Arc::default(),
         }
+    }
+
+    /// Returns the address of an environment's repository.
+    pub(crate) async fn repository_of(
+        &self,
+        environment: &EnvironmentName,
+    ) -> Result<Option<String>, ServiceError> {
+        let settings = EnvironmentSettings::read(&*self.store, environment).await?;
+        Ok(settings.map(|settings| settings.url))
     }
 
     fn limits(&self) -> TreeLimits {

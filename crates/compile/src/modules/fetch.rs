@@ -15,12 +15,14 @@ use serde::{Deserialize, Serialize};
 use tokio::io::AsyncReadExt;
 
 use super::LARGEST_PACKAGE;
+use super::reach::{ModuleReach, OutOfReach};
 use crate::code::{DownloadError, DownloadLimits, GitError, Mirror, TIME_LIMIT, download, masked};
 
 /// The limits for the download of one package.
 const LIMITS: DownloadLimits = DownloadLimits {
     bytes: LARGEST_PACKAGE,
     redirects: 0,
+    pinned: None,
 };
 
 /// The location of a package.
@@ -56,6 +58,8 @@ pub enum FetchError {
     Commit(String),
     #[error("`{0}` is not a path in a repository")]
     Path(String),
+    #[error(transparent)]
+    OutOfReach(#[from] OutOfReach),
     #[error(transparent)]
     Download(#[from] DownloadError),
     #[error("it exceeds the maximum module size of {LARGEST_PACKAGE} bytes")]
@@ -93,13 +97,21 @@ impl FetchError {
 }
 
 /// Fetches a package. `scratch` is a directory of the caller, which keeps
-/// repositories between two calls.
-pub async fn fetch(source: &ModuleSource, scratch: &Path) -> Result<Vec<u8>, FetchError> {
+/// repositories between two calls. Addresses that are out of `reach` are refused.
+pub async fn fetch(
+    source: &ModuleSource,
+    scratch: &Path,
+    reach: ModuleReach,
+) -> Result<Vec<u8>, FetchError> {
     match source {
         ModuleSource::Url { url, sha256 } => {
+            let address = reach.check(url).await?;
             let package = match url.strip_prefix("file://") {
                 Some(path) => file(Path::new(path)).await?,
-                None => download(url, LIMITS).await?,
+                None => {
+                    let pinned = address.map(|address| address.ip());
+                    download(url, DownloadLimits { pinned, ..LIMITS }).await?
+                }
             };
             let found = ContentId::of(&package);
             if found == *sha256 {
@@ -111,7 +123,10 @@ pub async fn fetch(source: &ModuleSource, scratch: &Path) -> Result<Vec<u8>, Fet
                 })
             }
         }
-        ModuleSource::Git { url, commit, path } => from_git(url, commit, path, scratch).await,
+        ModuleSource::Git { url, commit, path } => {
+            reach.check(url).await?;
+            from_git(url, commit, path, scratch).await
+        }
     }
 }
 

@@ -15,6 +15,7 @@ mod history;
 mod named;
 mod pins;
 mod publish;
+mod reach;
 mod trust;
 
 use std::path::{Path, PathBuf};
@@ -25,6 +26,7 @@ use bunraku_store::blobs::SharedBlobs;
 pub use fetch::{FetchError, ModuleSource, fetch};
 pub(crate) use named::{NamedModule, read_named};
 pub use pins::PinnedModules;
+pub use reach::{ModuleReach, OutOfReach};
 
 use bunraku_control::clock::Clock;
 

@@ -16,7 +16,7 @@ use bunraku_wire::api::CompileProblem;
 use serde_json::{Map, Value};
 
 use super::named::{ModuleOrigin, NamedModule};
-use super::{FetchError, LARGEST_PACKAGE, Modules, fetch};
+use super::{FetchError, LARGEST_PACKAGE, ModuleReach, Modules, fetch};
 use crate::catalogs::{CatalogFile, FileSource};
 use crate::compile_failure::CompileFailure;
 use bunraku_control::ServiceError;
@@ -46,10 +46,11 @@ impl Modules {
         &self,
         tree: &Path,
         named: Vec<NamedModule>,
+        reach: ModuleReach,
     ) -> Result<(PinnedModules, Vec<VerifiedModule>), CompileFailure> {
         let (mut list, mut all) = (Vec::new(), Vec::new());
         for named in named {
-            let package = self.package_of(&named, tree).await?;
+            let package = self.package_of(&named, tree, reach).await?;
             let (pinned, verified) = self.admit(named, package).await?;
             list.push(pinned);
             all.push(verified);
@@ -65,6 +66,7 @@ impl Modules {
         &self,
         named: &NamedModule,
         tree: &Path,
+        reach: ModuleReach,
     ) -> Result<Vec<u8>, CompileFailure> {
         match &named.from {
             ModuleOrigin::Published => {
@@ -87,14 +89,16 @@ impl Modules {
                 {
                     return Ok(cached);
                 }
-                fetch(source, &self.directory).await.map_err(|error| {
-                    let message = format!("{source}: {}", chain(&error));
-                    if error.is_lasting() {
-                        CompileFailure::problem(named.problem(message, None))
-                    } else {
-                        CompileFailure::temporary(FetchFailed(message, error))
-                    }
-                })
+                fetch(source, &self.directory, reach)
+                    .await
+                    .map_err(|error| {
+                        let message = format!("{source}: {}", chain(&error));
+                        if error.is_lasting() {
+                            CompileFailure::problem(named.problem(message, None))
+                        } else {
+                            CompileFailure::temporary(FetchFailed(message, error))
+                        }
+                    })
             }
             ModuleOrigin::Tree(path) => in_tree(named, tree, path).await,
         }

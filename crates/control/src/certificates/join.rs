@@ -3,29 +3,18 @@
 use std::time::Duration;
 
 use bunraku_model::{ContentId, NodeName, Role};
-use bunraku_store::{Compare, Settled, Transaction, WatchStart, settle};
-use bunraku_wire::api::{JoinReply, JoinRequest, PendingRequest, SignRequest};
+use bunraku_store::{Compare, Transaction, WatchStart};
+use bunraku_wire::api::{JoinReply, JoinRequest, SignRequest};
 use bunraku_wire::{PeerIdentity, Request};
 use futures::StreamExt;
-use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
 
 use super::inventory::{Claim, StoredCertificate};
+use super::pending::StoredRequest;
 use super::{Certificates, parse_request, tokens};
-use crate::document;
 use crate::{ServiceError, keys};
 
 /// The longest time that the server holds an answer back.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
-
-/// A request as stored.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct StoredRequest {
-    pem: String,
-    fingerprint: String,
-    received: Timestamp,
-    from: String,
-}
 
 impl Certificates {
     /// Signs the request if it has a token, and queues it otherwise. Repeating a
@@ -44,24 +33,6 @@ impl Certificates {
         self.wait_until_signed(&request, most).await
     }
 
-    /// Returns the pending requests, by name.
-    pub async fn requests(&self) -> Result<Vec<PendingRequest>, ServiceError> {
-        let entries = document::read_all(&*self.store, keys::REQUESTS).await?;
-        let pending = entries.iter().map(|entry| {
-            let stored: StoredRequest = document::decode(entry)?;
-            let name = NodeName::new(&entry.key[keys::REQUESTS.len()..]).map_err(|error| {
-                ServiceError::internal("a pending request has an invalid node name", error)
-            })?;
-            Ok(PendingRequest {
-                name,
-                fingerprint: stored.fingerprint,
-                received: stored.received,
-                from: stored.from,
-            })
-        });
-        pending.collect()
-    }
-
     /// Signs a pending request.
     pub async fn sign(
         &self,
@@ -71,18 +42,19 @@ impl Certificates {
     ) -> Result<(), ServiceError> {
         let standing = self.validity(operator).await?;
         let waiting = self.waiting(name).await?;
-        if let Some(expected) = &sign.fingerprint
-            && *expected != waiting.document.fingerprint
-        {
+        let requests = &waiting.document.0;
+        let wanted = |request: &&StoredRequest| request.fingerprint == sign.fingerprint;
+        let Some(wanted) = requests.iter().find(wanted) else {
+            let known: Vec<&str> = requests.iter().map(|one| &*one.fingerprint).collect();
             return Err(ServiceError::conflict(
                 format!(
-                    "the request of `{name}` has the fingerprint {}",
-                    waiting.document.fingerprint
+                    "no request of `{name}` has this fingerprint, but {}",
+                    known.join(", ")
                 ),
                 "compare it with the one that the node printed; if they differ, reject it with `bunraku cert reject`",
             ));
-        }
-        let request = parse_request(&waiting.document.pem)?;
+        };
+        let request = parse_request(&wanted.pem)?;
         let claim = self.claim(&request).await?;
         let paid_with = standing
             .when(Compare::Modified(
@@ -109,18 +81,6 @@ impl Certificates {
             .commit(Transaction::new().delete(waiting.entry.key))
             .await?;
         Ok(())
-    }
-
-    async fn waiting(
-        &self,
-        name: &NodeName,
-    ) -> Result<document::Versioned<StoredRequest>, ServiceError> {
-        document::read(&*self.store, &keys::certificate_request(name))
-            .await?
-            .ok_or_else(|| ServiceError::NotFound {
-                what: format!("a request of `{name}`"),
-                hint: Some("list the pending requests with `bunraku cert requests`".to_owned()),
-            })
     }
 
     async fn already_signed(&self, request: &Request) -> Result<Option<JoinReply>, ServiceError> {
@@ -187,48 +147,6 @@ impl Certificates {
             .then_some(stored))
     }
 
-    async fn queue(&self, request: &Request, from: &str) -> Result<(), ServiceError> {
-        let key = keys::certificate_request(request.name());
-        let fingerprint = request.fingerprint().to_string();
-        let known = document::read::<StoredRequest>(&*self.store, &key).await?;
-        if let Some(known) = known {
-            return same_request(&known.document, &fingerprint, request.name());
-        }
-        let waiting = document::keys_under(&*self.store, keys::REQUESTS)
-            .await?
-            .len();
-        if waiting >= self.options.most_waiting {
-            return Err(ServiceError::Busy {
-                message: format!("{waiting} requests are already waiting for an operator"),
-            });
-        }
-        let received = self.clock.now();
-        let stored = StoredRequest {
-            pem: request.to_pem(),
-            fingerprint,
-            received,
-            from: from.to_owned(),
-        };
-        let transaction = Transaction::new()
-            .when(Compare::Absent(key.clone()))
-            .put(key.clone(), document::encode(&stored))
-            .read_on_failure(key);
-        match settle(&*self.store, transaction).await? {
-            Settled::Committed => {
-                tracing::info!(name = %request.name(), from, "a request waits for an operator");
-                Ok(())
-            }
-            Settled::Refused(reads) => match reads.into_iter().flatten().next() {
-                Some(entry) => same_request(
-                    &document::decode(&entry)?,
-                    &stored.fingerprint,
-                    request.name(),
-                ),
-                None => Ok(()),
-            },
-        }
-    }
-
     async fn wait_until_signed(
         &self,
         request: &Request,
@@ -257,20 +175,4 @@ impl Certificates {
             Err(_) => Ok(waiting()),
         }
     }
-}
-
-fn same_request(
-    known: &StoredRequest,
-    fingerprint: &str,
-    name: &NodeName,
-) -> Result<(), ServiceError> {
-    if known.fingerprint == fingerprint {
-        return Ok(());
-    }
-    Err(ServiceError::conflict(
-        format!("another request for `{name}` is already pending"),
-        format!(
-            "ask an operator to compare its fingerprint, and to run `bunraku cert reject {name}` if it is not the node's"
-        ),
-    ))
 }

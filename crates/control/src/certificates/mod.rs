@@ -12,6 +12,7 @@
 
 mod inventory;
 mod join;
+mod pending;
 mod restored;
 mod revoke;
 mod rotation;

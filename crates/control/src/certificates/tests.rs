@@ -93,6 +93,7 @@ fn identity(pem: &str) -> PeerIdentity {
         fingerprint: certificate.fingerprint,
         not_before: certificate.not_before,
         not_after: certificate.not_after,
+        extensions: std::collections::BTreeMap::new(),
     }
 }
 

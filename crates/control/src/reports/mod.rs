@@ -75,6 +75,9 @@ impl Default for ReportOptions {
     }
 }
 
+/// The most claims that one index entry remembers.
+const MOST_CLAIMS: usize = 8;
+
 /// The handle on the report service.
 #[derive(Clone)]
 pub struct Reports {
@@ -101,6 +104,10 @@ pub struct AcceptedBatch {
 struct ReportPlace {
     node: NodeName,
     run: NodeRunId,
+    /// Other nodes that report a run with this id. Ids are chosen by those who request runs, and
+    /// a node could use the id of another node's run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    also_claimed_by: Vec<NodeName>,
 }
 
 impl Reports {
@@ -166,18 +173,18 @@ impl Reports {
                 stored: events.len(),
                 ended: head.finished.as_ref().map(|finished| finished.ending),
             };
-            let transaction = self.store_events(known.as_ref(), &head, &events);
+            let transaction = self.store_events(known.as_ref(), &head, &events).await?;
             Ok(Swap::Write(transaction, taken))
         })
         .await
     }
 
-    fn store_events(
+    async fn store_events(
         &self,
         known: Option<&Versioned<ReportHead>>,
         head: &ReportHead,
         events: &[NumberedEvent],
-    ) -> Transaction {
+    ) -> Result<Transaction, ServiceError> {
         let (node, run) = (&head.node, head.run);
         let key = keys::report(node, run);
         let mut transaction = node_condition::when_exists(node)
@@ -188,7 +195,7 @@ impl Reports {
                 document::encode(&events),
             );
         if known.is_none() {
-            transaction = index(transaction, head);
+            transaction = self.index(transaction, head).await?;
         }
         let new = RunEvents {
             node: &head.node,
@@ -196,7 +203,44 @@ impl Reports {
             started: &head.started,
             events,
         };
-        self.recorder.report_events(transaction, &new)
+        Ok(self.recorder.report_events(transaction, &new))
+    }
+
+    /// Adds every index entry that leads to a new report. An entry that leads to a report of
+    /// another node stays as it is, and notes that this node claims it too.
+    async fn index(
+        &self,
+        mut transaction: Transaction,
+        head: &ReportHead,
+    ) -> Result<Transaction, ServiceError> {
+        let place = ReportPlace {
+            node: head.node.clone(),
+            run: head.run,
+            also_claimed_by: Vec::new(),
+        };
+        for id in indexed_ids(head) {
+            let key = keys::report_id(id);
+            let known = document::read::<ReportPlace>(&*self.store, &key).await?;
+            let entry = known.as_ref().map(|known| &known.entry);
+            transaction = transaction.when_unchanged(&key, entry);
+            transaction = match known.map(|known| known.document) {
+                Some(mut other) if other.node != head.node => {
+                    let claims = &mut other.also_claimed_by;
+                    if !claims.contains(&head.node) && claims.len() < MOST_CLAIMS {
+                        claims.push(head.node.clone());
+                    }
+                    tracing::warn!(node = %head.node, run = %id, of = %other.node, "a node reports a run under the id of another node's run");
+                    transaction.put(key, document::encode(&other))
+                }
+                _ => transaction.put(key, document::encode(&place)),
+            };
+        }
+        Ok(transaction
+            .put(
+                keys::report_time(head.first_received, head.run),
+                document::encode(&place),
+            )
+            .put(keys::open_report(&head.node, head.run), ""))
     }
 
     async fn head(
@@ -206,23 +250,6 @@ impl Reports {
     ) -> Result<Option<Versioned<ReportHead>>, ServiceError> {
         document::read(&*self.store, &keys::report(node, run)).await
     }
-}
-
-/// Adds every index entry that leads to a new report.
-fn index(transaction: Transaction, head: &ReportHead) -> Transaction {
-    let place = document::encode(&ReportPlace {
-        node: head.node.clone(),
-        run: head.run,
-    });
-    indexed_ids(head)
-        .fold(transaction, |transaction, id| {
-            transaction.put(keys::report_id(id), place.clone())
-        })
-        .put(
-            keys::report_time(head.first_received, head.run),
-            place.clone(),
-        )
-        .put(keys::open_report(&head.node, head.run), "")
 }
 
 /// The report's own id, and those of requests that its run also served.

@@ -127,6 +127,12 @@ impl Reports {
                 hint: Some("give more characters of its id".to_owned()),
             });
         }
+        if let [first, ..] = place.also_claimed_by.as_slice() {
+            return Err(ServiceError::Conflict {
+                message: format!("`{}` and `{first}` both report run `{text}`", place.node),
+                hint: Some("a node may claim a run of another one: list the reports of each with `bunraku report list --node NODE`".to_owned()),
+            });
+        }
         self.show(&place.node, place.run).await
     }
 
@@ -295,7 +301,11 @@ impl Reports {
         let open = document::keys_under(&*self.store, keys::OPEN_REPORTS).await?;
         let places = open.iter().filter_map(|key| {
             let (node, run) = keys::parse_open_report(key)?;
-            Some(ReportPlace { node, run })
+            Some(ReportPlace {
+                node,
+                run,
+                also_claimed_by: Vec::new(),
+            })
         });
         self.heads_at(places.collect()).await
     }

@@ -149,7 +149,16 @@ impl Reports {
                 .delete(keys::open_report(node, run))
                 .delete_prefix(keys::report_events_of(node, run));
             for id in indexed_ids(head) {
-                transaction = transaction.delete(keys::report_id(id));
+                let key = keys::report_id(id);
+                let place = document::read::<ReportPlace>(&*self.store, &key).await?;
+                // An entry of another node stays, whatever this report claims.
+                if let Some(place) = place
+                    && place.document.node == *node
+                {
+                    transaction = transaction
+                        .when_unchanged(&key, Some(&place.entry))
+                        .delete(key);
+                }
             }
             if let Some(content) = head.content {
                 transaction = self

@@ -1,13 +1,16 @@
 //! Connections: from `accept` to the last byte.
 //!
 //! Limits apply to every connection before the peer has proved anything: the number of
-//! connections, and the time for a handshake and a request head. TCP keep-alive detects dead
+//! connections, and the time for a handshake and a request head. Connections without a certificate
+//! have places of their own, few of them for each address, so that strangers cannot use up those of
+//! nodes and operators. TCP keep-alive detects dead
 //! peers, and HTTP/2 pings detect hanging ones. A revocation closes the holder's open
 //! connections, because a check at the next request would leave an idle stream open forever.
 
-use std::net::SocketAddr;
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
@@ -29,10 +32,19 @@ use bunraku_control::Clock;
 use bunraku_control::error::chain;
 use bunraku_control::metrics::Metrics;
 
+/// The concurrent requests on one HTTP/2 connection.
+const STREAMS: u32 = 64;
+/// The same without a certificate. Each may wait for a minute, to join.
+const ANONYMOUS_STREAMS: u32 = 4;
+
 /// Limits on connections.
 #[derive(Clone, Debug)]
 pub struct AcceptOptions {
     pub most_connections: usize,
+    /// Maximum number of connections without a certificate. They count in `most_connections` too.
+    pub most_anonymous: usize,
+    /// Maximum number of connections without a certificate from one address.
+    pub most_anonymous_per_address: usize,
     /// Maximum number of concurrent handshakes. They cost processor time before a peer has
     /// proved anything.
     pub most_handshakes: usize,
@@ -51,6 +63,8 @@ impl Default for AcceptOptions {
     fn default() -> Self {
         Self {
             most_connections: 100_000,
+            most_anonymous: 2_000,
+            most_anonymous_per_address: 250,
             most_handshakes: 8_192,
             handshake_timeout: Duration::from_secs(15),
             head_timeout: Duration::from_secs(15),
@@ -81,6 +95,9 @@ struct Shared {
     handshakes: Semaphore,
     http1: http1::Builder,
     http2: http2::Builder<TokioExecutor>,
+    anonymous_http2: http2::Builder<TokioExecutor>,
+    /// The number of anonymous connections, by address.
+    anonymous: Mutex<HashMap<IpAddr, usize>>,
 }
 
 impl std::ops::Deref for Shared {
@@ -98,7 +115,9 @@ pub(crate) async fn serve(listener: TcpListener, serving: Serving) {
     let shared = Arc::new(Shared {
         handshakes: Semaphore::new(serving.options.most_handshakes),
         http1: http1_settings(&serving.options),
-        http2: http2_settings(&serving.options),
+        anonymous: Mutex::default(),
+        http2: http2_settings(&serving.options, STREAMS),
+        anonymous_http2: http2_settings(&serving.options, ANONYMOUS_STREAMS),
         serving,
     });
     let connections = TaskTracker::new();
@@ -153,12 +172,12 @@ fn http1_settings(options: &AcceptOptions) -> http1::Builder {
     http
 }
 
-fn http2_settings(options: &AcceptOptions) -> http2::Builder<TokioExecutor> {
+fn http2_settings(options: &AcceptOptions, streams: u32) -> http2::Builder<TokioExecutor> {
     let mut http = http2::Builder::new(TokioExecutor::new());
     http.timer(TokioTimer::new())
         .keep_alive_interval(options.ping_interval)
         .keep_alive_timeout(options.ping_timeout)
-        .max_concurrent_streams(64)
+        .max_concurrent_streams(streams)
         .max_header_list_size(16 << 10)
         .max_send_buf_size(64 << 10)
         .initial_stream_window_size(256 << 10)
@@ -174,9 +193,46 @@ async fn connection(stream: TcpStream, address: SocketAddr, shared: &Shared) {
     // Boxed, because otherwise the state of the setup would stay in this task for the
     // lifetime of the connection.
     let begun = Box::pin(begin(stream, address, shared)).await;
-    if let Some((serving, info)) = begun {
+    if let Some((serving, info, _place)) = begun {
         until_over(serving, &info, shared).await;
     }
+}
+
+/// The place of a connection without a certificate. Dropping it frees the place.
+struct AnonymousPlace<'a> {
+    shared: &'a Shared,
+    address: IpAddr,
+}
+
+impl<'a> AnonymousPlace<'a> {
+    /// Takes a place, if there is one.
+    fn take(shared: &'a Shared, address: IpAddr) -> Option<Self> {
+        let address = address.to_canonical();
+        let mut taken = lock(&shared.anonymous);
+        let of_address = taken.get(&address).copied().unwrap_or(0);
+        let all: usize = taken.values().sum();
+        if of_address >= shared.options.most_anonymous_per_address
+            || all >= shared.options.most_anonymous
+        {
+            return None;
+        }
+        taken.insert(address, of_address + 1);
+        Some(Self { shared, address })
+    }
+}
+
+impl Drop for AnonymousPlace<'_> {
+    fn drop(&mut self) {
+        let mut taken = lock(&self.shared.anonymous);
+        match taken.get_mut(&self.address) {
+            Some(count) if *count > 1 => *count -= 1,
+            _ => drop(taken.remove(&self.address)),
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Performs the handshake, identifies the peer, and selects the negotiated protocol.
@@ -184,7 +240,7 @@ async fn begin(
     stream: TcpStream,
     address: SocketAddr,
     shared: &Shared,
-) -> Option<(ServedConnection, ConnectionInfo)> {
+) -> Option<(ServedConnection, ConnectionInfo, Option<AnonymousPlace<'_>>)> {
     let (silence, patience) = (shared.options.ping_interval, shared.options.ping_timeout);
     // These fail only if the peer has already disconnected. The handshake detects that.
     let _ = stream.set_nodelay(true);
@@ -197,6 +253,22 @@ async fn begin(
             shared.metrics.connection_refused("identity");
             return None;
         }
+    };
+    let place = match &identity {
+        Some(_) => None,
+        None => {
+            let place = AnonymousPlace::take(shared, address.ip());
+            if place.is_none() {
+                shared.metrics.connection_refused("anonymous");
+                return None;
+            }
+            place
+        }
+    };
+    let http2 = if place.is_some() {
+        &shared.anonymous_http2
+    } else {
+        &shared.http2
     };
     let info = ConnectionInfo { address, identity };
     let (router, known) = (shared.router.clone(), info.clone());
@@ -213,11 +285,11 @@ async fn begin(
     });
     let stream = TokioIo::new(stream);
     let serving: ServedConnection = if is_http2 {
-        Box::pin(shared.http2.serve_connection(stream, service))
+        Box::pin(http2.serve_connection(stream, service))
     } else {
         Box::pin(shared.http1.serve_connection(stream, service))
     };
-    Some((serving, info))
+    Some((serving, info, place))
 }
 
 /// Tells the routes who is at the other end.

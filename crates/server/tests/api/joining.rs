@@ -164,16 +164,14 @@ async fn without_a_token_a_request_waits_until_an_operator_signs_it() {
         tokio::spawn(async move { stranger.post::<_, JoinReply>("/v1/join", &long).await });
     let path = "/v1/certificate-requests/web-1/sign";
     let wrong = SignRequest {
-        fingerprint: Some("SHA256:00".to_owned()),
+        fingerprint: "SHA256:00".to_owned(),
     };
     assert_eq!(
         status(server.operator.post::<_, ()>(path, &wrong).await),
         409,
         "a different request"
     );
-    let right = SignRequest {
-        fingerprint: Some(fingerprint),
-    };
+    let right = SignRequest { fingerprint };
     server
         .operator
         .post::<_, ()>(path, &right)
@@ -191,13 +189,94 @@ async fn without_a_token_a_request_waits_until_an_operator_signs_it() {
 }
 
 #[tokio::test]
-async fn a_waiting_request_cannot_be_replaced_by_another_key() {
+async fn a_pending_request_blocks_no_other_key_and_its_fingerprint_decides() {
+    let mut server = TestServer::start().await;
+    let (squatter, own) = (request("web-1"), request("web-1"));
+    server.join(&squatter.1, None).await.expect("queued");
+    let JoinReply::Waiting { fingerprint } = server.join(&own.1, None).await.expect("queued")
+    else {
+        panic!("nobody signed it yet")
+    };
+    let third = server.join(&request("web-1").1, None).await;
+    assert_eq!(status(third), 429, "one address does not use all places");
+    let pending: Vec<PendingRequest> = server
+        .operator
+        .get("/v1/certificate-requests")
+        .await
+        .expect("requests");
+    assert_eq!(pending.len(), 2);
+    let path = "/v1/certificate-requests/web-1/sign";
+    let none = serde_json::json!({});
+    let unnamed = server.operator.post::<_, ()>(path, &none).await;
+    assert_eq!(status(unnamed), 400, "a fingerprint is required");
+    let sign = SignRequest { fingerprint };
+    let signed = server.operator.post::<_, ()>(path, &sign).await;
+    signed.expect("signed");
+    assert!(matches!(
+        server.join(&own.1, None).await,
+        Ok(JoinReply::Signed { .. })
+    ));
+    assert_eq!(status(server.join(&squatter.1, None).await), 409);
+    server
+        .join(&request("web-2").1, None)
+        .await
+        .expect("queued");
+    server
+        .operator
+        .delete::<()>("/v1/certificate-requests/web-2")
+        .await
+        .expect("rejected");
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_pending_request_that_nobody_repeats_expires() {
+    let mut server =
+        TestServer::start_with(|options| options.services.certificates.most_waiting = 1).await;
+    server.sent_since("web-1", 25).await;
+    let pending: Vec<PendingRequest> = server
+        .operator
+        .get("/v1/certificate-requests")
+        .await
+        .expect("requests");
+    assert_eq!(pending, []);
+    server
+        .join(&request("web-2").1, None)
+        .await
+        .expect("its place is free");
+    let more = server.join(&request("web-3").1, None).await;
+    assert_eq!(status(more), 429, "a newer one stays");
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_request_of_an_earlier_version_can_be_signed() {
+    let mut server = TestServer::start().await;
+    let (_, pem) = request("web-1");
+    let JoinReply::Waiting { fingerprint } = server.join(&pem, None).await.expect("queued") else {
+        panic!("nobody signed it yet")
+    };
+    use bunraku_store::Store as _;
+    let key = "certificate-requests/web-1";
+    let store = server.store().clone();
+    let entry = store.get(key).await.expect("read").expect("a request");
+    let list: serde_json::Value = serde_json::from_slice(&entry.value).expect("JSON");
+    let put = bunraku_store::Transaction::new().put(key, list[0].to_string());
+    store.commit(put).await.expect("stored as before");
+    let sign = SignRequest { fingerprint };
+    let path = "/v1/certificate-requests/web-1/sign";
+    let signed = server.operator.post::<_, ()>(path, &sign).await;
+    signed.expect("signed");
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_request_can_be_rejected_and_sent_again() {
     let mut server = TestServer::start().await;
     server
         .join(&request("web-1").1, None)
         .await
         .expect("queued");
-    assert_eq!(status(server.join(&request("web-1").1, None).await), 409);
     server
         .operator
         .delete::<()>("/v1/certificate-requests/web-1")

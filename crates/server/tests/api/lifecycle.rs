@@ -114,6 +114,34 @@ async fn connections_beyond_the_limit_are_refused_and_the_others_continue() {
     server.shutdown().await;
 }
 
+/// Strangers have places of their own, and few of them.
+#[tokio::test]
+async fn connections_without_a_certificate_use_up_no_place_of_nodes() {
+    let mut server = TestServer::start_with(|options| {
+        options.accept.most_connections = 20;
+        options.accept.most_anonymous_per_address = 3;
+    })
+    .await;
+    let strangers: Vec<_> = (0..10).map(|_| server.stranger()).collect();
+    let mut answered = 0;
+    for stranger in &strangers {
+        // Any answer is one; a connection that is closed has no status.
+        let reply = stranger.get::<serde_json::Value>("/v1/server").await;
+        answered += usize::from(reply.expect_err("no certificate").status().is_some());
+    }
+    assert_eq!(answered, 3, "the others have no place");
+    let _: ServerStatus = server.operator.get("/v1/server").await.expect("served");
+    drop(strangers);
+    // Their places are free again when they are gone.
+    let next = server.stranger();
+    eventually(|| async {
+        let reply = next.get::<serde_json::Value>("/v1/server").await;
+        reply.expect_err("no certificate").status().is_some()
+    })
+    .await;
+    server.shutdown().await;
+}
+
 #[tokio::test]
 async fn health_and_metrics_are_there_without_tls_on_loopback_only() {
     let mut server = TestServer::start_with(|options| {

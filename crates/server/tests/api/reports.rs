@@ -523,3 +523,59 @@ async fn a_queue_is_shown_as_its_node_reported_it() {
     assert_eq!(told.queue, queue);
     server.shutdown().await;
 }
+
+/// Ids of runs are chosen by those who request them. A node that knows one cannot take it over.
+#[tokio::test]
+async fn a_report_cannot_be_redirected_to_another_node() {
+    let mut server = TestServer::start().await;
+    let (own, other) = (server.node("web-1").await, server.node("web-2").await);
+    let run = new_run();
+    whole(&own, run, RunEnding::Succeeded).await;
+    let found = async |id: NodeRunId| -> Result<ReportSummary, ClientError> {
+        server.operator.get(&format!("/v1/reports/{id}")).await
+    };
+    let report = async |id: NodeRunId, also: Vec<NodeRunId>| {
+        let started = ReportEvent::Started(RunStarted {
+            also,
+            ..RunStarted::new(Timestamp::now(), RunMode::Enforce, "engine")
+        });
+        let path = format!("/v1/nodes/web-2/reports/{id}/events");
+        let events = vec![started, finished(RunEnding::Failed)];
+        let batch = ReportBatch { first: 0, events };
+        let sent = other.post::<_, ReportReceipt>(&path, &batch).await;
+        sent.expect("stored");
+    };
+    // As an id that its run also served.
+    let another = new_run();
+    report(another, vec![run]).await;
+    let told = found(run).await.expect_err("both claim it").to_string();
+    assert!(
+        told.contains("`web-1` and `web-2` both report run"),
+        "{told}"
+    );
+    assert_eq!(
+        found(another).await.expect("its own").node.as_str(),
+        "web-2"
+    );
+    // As the id of its own run.
+    let second = new_run();
+    whole(&own, second, RunEnding::Succeeded).await;
+    report(second, Vec::new()).await;
+    assert_eq!(status(found(second).await), 409);
+    // An id that nobody else claims is found as before, and deleting the claims of the other
+    // node leaves what is not its own.
+    let third = new_run();
+    whole(&own, third, RunEnding::Succeeded).await;
+    server
+        .operator
+        .delete::<()>("/v1/nodes/web-2")
+        .await
+        .expect("removed");
+    for id in [run, second, third] {
+        let path = format!("/v1/nodes/web-1/reports/{id}");
+        let shown: ReportSummary = server.operator.get(&path).await.expect("its report");
+        assert_eq!(shown.node.as_str(), "web-1");
+    }
+    assert_eq!(found(third).await.expect("its own").node.as_str(), "web-1");
+    server.shutdown().await;
+}

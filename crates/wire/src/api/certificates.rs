@@ -56,9 +56,8 @@ pub struct PendingRequest {
 /// A request to sign a pending certificate request.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct SignRequest {
-    /// The expected fingerprint. Signing fails if it differs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fingerprint: Option<String>,
+    /// The fingerprint that the node printed. The request with this fingerprint is signed.
+    pub fingerprint: String,
 }
 
 /// A request to revoke all valid certificates of a name, or one of them.

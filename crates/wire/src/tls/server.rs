@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use super::{HTTP_1, HTTP_2, Identity, TlsError, VERSIONS, provider, revocation_lists, roots};
+use super::{HTTP_1, HTTP_2, Identity, TlsError, VERSIONS, provider, revocation_lists, signers};
 use crate::certificate;
 
 /// Time that a refused peer has to read the reason.
@@ -37,7 +37,7 @@ impl ServerTls {
     /// Returns the configuration for rustls.
     pub fn config(&self) -> Result<ServerConfig, TlsError> {
         let mut verifier =
-            WebPkiClientVerifier::builder_with_provider(roots(&self.authority_pem)?, provider())
+            WebPkiClientVerifier::builder_with_provider(signers(&self.authority_pem)?, provider())
                 .allow_unauthenticated();
         let lists = revocation_lists(&self.revocation_lists_pem)?;
         if !lists.is_empty() {

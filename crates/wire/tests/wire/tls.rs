@@ -3,17 +3,19 @@
 use bunraku_model::Role;
 use bunraku_wire::client::{Client, ClientError, TlsRefusal};
 use bunraku_wire::fingerprint::Fingerprint;
+use bunraku_wire::key::{KeyKind, PrivateKey};
 use bunraku_wire::revocation::RevokedCertificate;
 use bunraku_wire::tls::{
     ClientTls, Identity, PinnedAuthority, ReloadableClientTls, client_config_pinned,
 };
-use bunraku_wire::{Authority, Serial};
+use bunraku_wire::{Authority, Request, Serial};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use crate::support::{
     DAY, TestServer, authority, client_tls, grant, identity, issue, name, options, server_tls,
 };
+use crate::tools::{Workshop, run};
 
 fn refusal_of(error: ClientError) -> TlsRefusal {
     match error {
@@ -64,6 +66,73 @@ async fn a_node_of_another_authority_gets_a_clear_error() {
         assert_eq!(refusal_of(error), TlsRefusal::OwnUnknown);
     }
     assert_eq!(server.requests(), 0);
+}
+
+/// Creates an authority below a root, with OpenSSL.
+fn below_root(workshop: &Workshop, who: &str) -> Authority {
+    let path = |name: &str| workshop.path(name);
+    let extensions = workshop.write(
+        "ca.ext",
+        "basicConstraints=critical,CA:TRUE\nkeyUsage=critical,keyCertSign,cRLSign\nsubjectKeyIdentifier=hash\n",
+    );
+    let new_key = [
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:P-256",
+        "-nodes",
+    ];
+    if !workshop.root().join("root.pem").exists() {
+        let (key, out) = (path("root.key"), path("root.pem"));
+        let fixed = ["req", "-x509", "-subj", "/CN=Root", "-days", "9"];
+        let files = ["-keyout", &key, "-out", &out];
+        run("openssl", &[&fixed[..], &new_key, &files].concat());
+    }
+    let (key, request) = (path(&format!("{who}.key")), path(&format!("{who}.csr")));
+    let (subject, out) = (format!("/CN={who}"), path(&format!("{who}.pem")));
+    let asked = ["req", "-subj", &subject, "-keyout", &key, "-out", &request];
+    run("openssl", &[&asked[..], &new_key].concat());
+    let (root, root_key) = (path("root.pem"), path("root.key"));
+    let signed = [
+        "x509", "-req", "-in", &request, "-CA", &root, "-CAkey", &root_key,
+    ];
+    let files = [
+        "-CAcreateserial",
+        "-days",
+        "5",
+        "-extfile",
+        &extensions,
+        "-out",
+        &out,
+    ];
+    run("openssl", &[&signed[..], &files].concat());
+    let text = |path: &str| std::fs::read_to_string(path).unwrap();
+    Authority::from_pem(&(text(&out) + &text(&root)), &text(&key)).unwrap()
+}
+
+/// Puppet's bundle contains a root. Another authority below that root is not ours.
+#[tokio::test]
+async fn a_node_of_another_authority_below_the_same_root_is_refused() {
+    let workshop = Workshop::new();
+    let (ours, theirs) = (
+        below_root(&workshop, "ours"),
+        below_root(&workshop, "theirs"),
+    );
+    let server = TestServer::start(&server_tls(&ours)).await;
+    let node = identity(&ours, "node1", Role::Node);
+    who(&server, client_tls(&ours, Some(node)))
+        .await
+        .expect("a node of ours");
+    // It presents the whole chain up to the common root.
+    let key = PrivateKey::generate(KeyKind::EcdsaP256).unwrap();
+    let request = Request::create(&name("node1"), &key).unwrap();
+    let request = Request::from_pem(&request).unwrap();
+    let wanted = grant("node1", Role::Node);
+    let signed = theirs.sign(&request, &wanted, Timestamp::now()).unwrap();
+    let chain = signed.pem + &theirs.certificates_pem();
+    let stranger = Identity::from_pem(&chain, &key).unwrap();
+    let refused = who(&server, client_tls(&ours, Some(stranger))).await;
+    assert_eq!(refusal_of(refused.unwrap_err()), TlsRefusal::OwnUnknown);
 }
 
 #[tokio::test]

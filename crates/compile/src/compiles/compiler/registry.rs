@@ -24,7 +24,7 @@ use super::{Compiler, StateFunctions};
 use crate::code::{Code, CodeError};
 use crate::compile_failure::CompileFailure;
 use crate::compiles::CompileOptions;
-use crate::modules::{Modules, PinnedModules};
+use crate::modules::{ModuleReach, Modules, PinnedModules};
 
 /// A compiler that is unused for this long is dropped, with its workers.
 const IDLE: Duration = Duration::from_secs(15 * 60);
@@ -155,7 +155,13 @@ impl Compilers {
         let workers = CodeWorkers::new(&tree, &self.workers, self.concurrency, self.longest_answer);
         let inspected = workers.inspect().await?;
         let named = inspected.modules.map_err(CompileFailure::problem)?;
-        let (modules, verified) = self.modules.pin(&tree, named).await?;
+        let repository = self.code.repository_of(&key.0).await;
+        let repository = repository.map_err(CompileFailure::temporary)?;
+        let reach = match &repository {
+            Some(url) => ModuleReach::of_repository(url).await,
+            None => ModuleReach::Public,
+        };
+        let (modules, verified) = self.modules.pin(&tree, named, reach).await?;
         let functions = if verified.is_empty() {
             Arc::clone(&self.functions)
         } else {

@@ -26,7 +26,7 @@ async fn fetched(url: &str, sha256: ContentId) -> Result<Vec<u8>, String> {
     let scratch = tempfile::tempdir().expect("a directory");
     let url = url.to_owned();
     let source = ModuleSource::Url { url, sha256 };
-    let fetched = fetch(&source, scratch.path()).await;
+    let fetched = fetch(&source, scratch.path(), ModuleReach::Local).await;
     fetched.map_err(|error| bunraku_control::error::chain(&error))
 }
 
@@ -142,7 +142,7 @@ async fn a_file_is_taken_from_git_at_the_commit_and_not_from_a_newer_one() {
         };
         let scratch = scratch.clone();
         async move {
-            let fetched = fetch(&source, &scratch).await;
+            let fetched = fetch(&source, &scratch, ModuleReach::Local).await;
             fetched.map_err(|error| bunraku_control::error::chain(&error))
         }
     };
