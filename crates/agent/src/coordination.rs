@@ -256,7 +256,7 @@ fn fired(firing: &Firing, reply: &FireReply) -> FireResult {
 pub fn firing_text(trigger: &TriggerName, reply: &FireReply) -> String {
     match reply {
         FireReply::Fired { hosts, unknown } if hosts.is_empty() && unknown.is_empty() => {
-            format!("{trigger} was fired for all watchers")
+            format!("{trigger} was fired")
         }
         FireReply::Fired { hosts, .. } => {
             format!("{trigger} was fired for {}", counted(hosts.len(), "host"))
@@ -264,6 +264,8 @@ pub fn firing_text(trigger: &TriggerName, reply: &FireReply) -> String {
         FireReply::Held {
             until: Some(until), ..
         } => format!("{trigger} is held until {until:.0}"),
+        // Nodes are not told more: other nodes may have fired it too.
+        FireReply::Held { occurrences: 0, .. } => format!("{trigger} is held back by its limits"),
         FireReply::Held { occurrences, .. } => {
             let count = usize::try_from(*occurrences).unwrap_or(usize::MAX);
             format!("{trigger} is held after {}", counted(count, "occurrence"))
@@ -337,6 +339,8 @@ mod tests {
             holders: holders.collect(),
             waiters: Vec::new(),
             on_change: None,
+            may_hold: Vec::new(),
+            may_see: Vec::new(),
         }
     }
 

@@ -40,7 +40,7 @@ impl Context {
             work(client.clone()).await
         });
         if let Some(lasting) = client.old_data() {
-            eprintln!(
+            note!(
                 "warning: the datastores have had no majority for {} s: this output may be stale, and nothing can be changed; see `bunraku cluster status`",
                 lasting.as_secs()
             );

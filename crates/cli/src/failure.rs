@@ -3,7 +3,7 @@
 use std::error::Error;
 
 use crate::exit::Exit;
-use crate::output;
+use crate::terminal::visible;
 
 /// The failure of a command.
 #[derive(Debug)]
@@ -82,8 +82,7 @@ impl Failure {
 
     /// Prints the failure to standard error.
     pub(crate) fn report(&self) -> Exit {
-        let shown = |text: &str| output::visible(text).into_owned();
-        let message = shown(&self.message);
+        let message = visible(&self.message);
         anstream::eprintln!("{}error:{} {message}", bold_red(), reset());
         for cause in &self.causes {
             note!("  because: {cause}");

@@ -5,13 +5,13 @@
 //! each other; only `dispatch` and `arguments` are above them. The binary calls [`main_with`] and
 //! nothing else. The fault tests call it with a guard removed.
 
-/// Prints a line to standard error, as [`output::note`] does.
+/// Prints a line to standard error, as [`terminal::note`] does.
 macro_rules! note {
     () => {
-        $crate::output::note("")
+        $crate::terminal::note("")
     };
     ($($part:tt)+) => {
-        $crate::output::note(&format!($($part)+))
+        $crate::terminal::note(&format!($($part)+))
     };
 }
 
@@ -64,6 +64,7 @@ mod state_tree;
 mod store_identity;
 mod task_log;
 mod template_answers;
+mod terminal;
 mod trust_refresh;
 mod wiring;
 

@@ -282,7 +282,7 @@ async fn print_events(
         }
         match message {
             ReportStreamMessage::Open { cursor: opened } => *cursor = Some(opened),
-            ReportStreamMessage::Gap => eprintln!("some events were missed"),
+            ReportStreamMessage::Gap => note!("some events were missed"),
             ReportStreamMessage::Events {
                 cursor: next,
                 node,

@@ -230,7 +230,7 @@ impl View {
     fn print_line(&self, line: &str) {
         match &self.live {
             Some((live, _)) => live.print_line(line),
-            None => eprintln!("{line}"),
+            None => note!("{line}"),
         }
     }
 
@@ -243,7 +243,7 @@ impl View {
         }
         output::write(&format!("\n{}", run_view::summary(record, &self.run)))?;
         if self.run.outcome() != Some(RunOutcome::Succeeded) {
-            eprintln!(
+            note!(
                 "\nhint: run the remaining nodes with `bunraku run resume {}`",
                 run_view::short(record.id)
             );

@@ -5,11 +5,13 @@
 pub mod due;
 pub mod locks;
 pub mod once;
+mod permission;
 pub mod reactors;
 pub mod triggers;
 
 pub use locks::Locks;
 pub use once::Once;
+pub use permission::CueCaller;
 pub use reactors::Reactors;
 pub use triggers::Triggers;
 pub use triggers::chain as chains;

@@ -12,6 +12,7 @@ mod glob;
 mod ids;
 mod names;
 mod node;
+mod node_matcher;
 mod ordering_mode;
 mod role;
 mod span;
@@ -31,6 +32,7 @@ pub use names::{
     default_environment,
 };
 pub use node::{Activity, Administration, Connection, NodeStatus, StatusWord};
+pub use node_matcher::{InvalidNodeMatcher, NodeMatcher};
 pub use ordering_mode::{InvalidOrderingMode, OrderingMode};
 pub use role::{InvalidRole, Role};
 pub use span::{InvalidSpan, parse_span};

@@ -155,6 +155,7 @@ impl Wiring {
             store: services.store.clone(),
             blobs,
             commands: services.commands.clone(),
+            certificates: services.certificates.clone(),
             catalogs: services.catalogs.clone(),
             reports: services.reports.clone(),
             environments: services.environments.clone(),
@@ -442,12 +443,14 @@ async fn build_services(
         once: Once::new(store.clone(), clock.clone())
             .in_epoch(epoch.clone())
             .with_queries(Arc::new(queries.clone())),
+        locks: Locks::new(store.clone(), clock.clone())
+            .in_epoch(epoch)
+            .with_queries(Arc::new(queries.clone())),
         queries,
         board: board.clone(),
         catalogs,
         releases,
         reports,
-        locks: Locks::new(store.clone(), clock.clone()).in_epoch(epoch),
         facts,
         repositories: Repositories::new(
             store.clone(),

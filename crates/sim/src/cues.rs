@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bunraku_control::{document, keys};
-use bunraku_cues::once::OnceCaller;
+use bunraku_cues::CueCaller;
 use bunraku_model::{Connection, FiringId, NodeName, Role, TriggerName, default_environment};
 use bunraku_plan::run::NewRun;
 use bunraku_plan::{Inventory, PlanOptions, plan_site, site_file};
@@ -62,10 +62,7 @@ impl Agent {
                     let (hosts, unknown) = (request.hosts, Vec::new());
                     return answer.give(FireReply::Fired { hosts, unknown });
                 }
-                let asker = OnceCaller {
-                    name: &node,
-                    role: Role::Node,
-                };
+                let asker = CueCaller::new(&node, Role::Node);
                 let trigger = TriggerName::new(RIPPLE).expect("a name");
                 if let Ok(reply) = services.triggers.fire(&trigger, asker, &request).await {
                     answer.give(reply);
@@ -228,6 +225,9 @@ impl Fleet {
             let rules = serde_json::to_string(&[reactor(host)]).expect("plain data");
             let key = keys::environment_reactors(&default_environment());
             self.put(key, rules).await;
+            let trigger = TriggerName::new(RIPPLE).expect("a name");
+            let permitted = r#"{"fired_by": ["*"], "hosts": ["*"]}"#.to_owned();
+            self.put(keys::trigger_limits(&trigger), permitted).await;
         }
     }
 

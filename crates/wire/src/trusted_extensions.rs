@@ -43,7 +43,12 @@ const REGISTERED: [&str; 26] = [
 /// Returns the Puppet extensions of a certificate in PEM, by name.
 pub fn trusted_extensions(pem: &str) -> Result<BTreeMap<String, String>, CertificateError> {
     let chain = certificate::chain_from_pem(pem)?;
-    let parsed = certificate::parse(chain.first().ok_or(CertificateError::Missing)?)?;
+    extensions_of(chain.first().ok_or(CertificateError::Missing)?)
+}
+
+/// Returns the Puppet extensions of a certificate in DER, by name.
+pub(crate) fn extensions_of(der: &[u8]) -> Result<BTreeMap<String, String>, CertificateError> {
+    let parsed = certificate::parse(der)?;
     let mut found = BTreeMap::new();
     for extension in parsed.extensions() {
         let oid = extension.oid.to_id_string();

@@ -248,9 +248,9 @@ async fn diff(client: &Client, arguments: DiffArguments, json: bool) -> Result<E
         .map_err(|error| failed(&error))?;
     match (json, reply.diff.is_empty()) {
         (true, _) => output::json(&reply)?,
-        (false, true) => eprintln!("no differences: both are {}", after.0.short()),
+        (false, true) => note!("no differences: both are {}", after.0.short()),
         (false, false) => {
-            eprintln!("catalog {} -> {}\n", before.0.short(), after.0.short());
+            note!("catalog {} -> {}\n", before.0.short(), after.0.short());
             diff_view::print(&diff_view::diff(&reply.diff));
         }
     }
@@ -273,7 +273,7 @@ async fn compare(client: &Client, node: NodeName, json: bool) -> Result<Exit, Fa
         let (node, resources) = (&reply.node, output::count(reply.resources, "resource"));
         output::write(&format!("{node}  equal to plain Puppet  {resources}\n"))?;
     } else {
-        eprintln!("{}  - plain Puppet  + Bunraku\n", reply.node);
+        note!("{}  - plain Puppet  + Bunraku\n", reply.node);
         diff_view::print(&diff_view::diff(&reply.diff));
         for (what, list) in [("class", &reply.classes), ("tag", &reply.tags)] {
             let gone = list.removed.iter().map(|name| format!("- {what} {name}\n"));

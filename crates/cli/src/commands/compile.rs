@@ -90,7 +90,7 @@ async fn queue(client: &Client, json: bool) -> Result<Exit, Failure> {
         return Ok(Exit::Done);
     }
     if waiting.is_empty() {
-        eprintln!("the compile queue is empty");
+        note!("the compile queue is empty");
         return Ok(Exit::Done);
     }
     let now = Timestamp::now();
@@ -174,7 +174,7 @@ async fn compile(
         if json {
             output::json(&requested)?;
         } else {
-            eprintln!("{} queued", output::count(requested.nodes.len(), "node"));
+            note!("{} queued", output::count(requested.nodes.len(), "node"));
         }
         return Ok(Exit::Done);
     }

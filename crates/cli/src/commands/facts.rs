@@ -182,7 +182,7 @@ pub(crate) fn options(context: &Context) -> FactOptions {
 fn local(context: &Context, fact: Option<&str>) -> Result<Exit, Failure> {
     let collected = facts::collect(&options(context));
     for warning in &collected.warnings {
-        eprintln!("warning: {warning}");
+        note!("warning: {warning}");
     }
     print(&collected.facts, fact)
 }

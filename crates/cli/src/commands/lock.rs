@@ -7,6 +7,7 @@ use bunraku_model::{LockName, NodeName, TriggerName};
 use bunraku_wire::Client;
 use bunraku_wire::api::locks::{
     AcquireLock, BreakLock, DefineLock, Holder, LeaveLine, LockReply, LockStatus, LockToken,
+    PermitLock,
 };
 use bunraku_wire::endpoints::{
     self, Endpoint, LeaveLockLine, ListLocks, ReleaseLock, RenewLock, ShowLock,
@@ -23,6 +24,7 @@ use crate::duration::HumanDuration;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::lease::renew_until_lost;
+use crate::node_list::{self, NodeList};
 use crate::output::{self, Table, ago};
 use crate::signals::termination_signal;
 use crate::task_log::TaskLog;
@@ -82,6 +84,32 @@ Example:
             requires = "on_change"
         )]
         hosts: Vec<NodeName>,
+        /// Nodes that may hold it [default: none; operators always may]
+        #[arg(long, value_name = "NODE,…")]
+        may_hold: Vec<NodeList>,
+        /// Nodes that may see its holders, besides those that may hold it
+        #[arg(long, value_name = "NODE,…")]
+        may_see: Vec<NodeList>,
+    },
+    /// Let nodes hold or see a lock, and keep the rest of its definition
+    #[command(after_help = format!("{}
+
+Example:
+  bunraku lock permit db-master --may-hold 'db-*.example.com' --may-see 'app-*.example.com'", node_list::FORMS))]
+    Permit {
+        name: LockName,
+        /// Nodes that may hold it
+        #[arg(long, value_name = "NODE,…")]
+        may_hold: Vec<NodeList>,
+        /// Nodes that may see its holders, besides those that may hold it
+        #[arg(long, value_name = "NODE,…")]
+        may_see: Vec<NodeList>,
+        /// Number of slots, for a lock that is not defined yet
+        #[arg(long)]
+        slots: Option<u32>,
+        /// Remove the permissions that are not named here
+        #[arg(long)]
+        replace: bool,
     },
     /// Print all lock holders as an external fact, for a script in facts.d
     Facts,
@@ -110,7 +138,7 @@ pub(crate) struct AcquireArguments {
     /// How long to wait for the lock [default: do not wait]
     #[arg(long, value_name = "SPAN")]
     wait: Option<HumanDuration>,
-    /// Reason, shown to everyone who looks at the lock or waits for it
+    /// Reason, shown to operators who look at the lock or wait for it
     #[arg(long)]
     reason: Option<String>,
     /// Number of slots, for a lock that is not in use yet
@@ -173,14 +201,35 @@ async fn manage(client: &Client, command: LockCommand, json: bool) -> Result<Exi
             slots,
             on_change,
             hosts,
+            may_hold,
+            may_see,
         } => {
             let request = DefineLock {
                 slots,
                 on_change,
                 hosts,
+                may_hold: node_list::entries(may_hold),
+                may_see: node_list::entries(may_see),
             };
             client
                 .call_with(endpoints::DefineLock.at(&name), &request)
+                .await
+        }
+        LockCommand::Permit {
+            name,
+            may_hold,
+            may_see,
+            slots,
+            replace,
+        } => {
+            let request = PermitLock {
+                may_hold: node_list::entries(may_hold),
+                may_see: node_list::entries(may_see),
+                slots,
+                replace,
+            };
+            client
+                .call_with(endpoints::PermitLock.at(&name), &request)
                 .await
         }
         LockCommand::Acquire { .. }
@@ -212,7 +261,7 @@ async fn acquire(
             Ok(0)
         }
         LockReply::Waiting { holders, .. } | LockReply::Taken { holders } => {
-            eprintln!("{name} is held by {}", owners(&holders));
+            note!("{name} is held by {}", owners(&holders));
             Ok(BUSY)
         }
     }
@@ -286,7 +335,7 @@ async fn exec(
     let token = match reply {
         LockReply::Held { token, .. } => token,
         LockReply::Waiting { holders, .. } | LockReply::Taken { holders } => {
-            eprintln!("{name} is held by {}", owners(&holders));
+            note!("{name} is held by {}", owners(&holders));
             return Ok(BUSY);
         }
     };
@@ -370,10 +419,16 @@ async fn show(client: &Client, name: &LockName, json: bool) -> Result<Exit, Fail
         }
     }
     if status.holders.is_empty() && status.waiters.is_empty() {
-        eprintln!("{name} is free");
-        return Ok(Exit::Done);
+        note!("{name} is free");
+    } else {
+        table.print()?;
     }
-    table.print()?;
+    if !status.may_hold.is_empty() {
+        note!(
+            "Nodes that may hold it: {}",
+            node_list::words(&status.may_hold)
+        );
+    }
     Ok(Exit::Done)
 }
 

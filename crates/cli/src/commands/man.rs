@@ -17,6 +17,6 @@ pub(crate) struct ManArguments {
 pub(crate) fn run(arguments: &ManArguments, program: clap::Command) -> Result<Exit, Failure> {
     std::fs::create_dir_all(&arguments.directory)?;
     clap_mangen::generate_to(program, &arguments.directory)?;
-    eprintln!("Manual pages written to {}.", arguments.directory.display());
+    note!("Manual pages written to {}.", arguments.directory.display());
     Ok(Exit::Done)
 }

@@ -189,7 +189,7 @@ fn keygen(path: &Path, comment: &str, json: bool) -> Result<Exit, Failure> {
         output::json(&json!({"fingerprint": fingerprint, "public": beside(path)}))?;
     } else {
         output::write(&format!("{fingerprint}\n"))?;
-        eprintln!(
+        note!(
             "\nhint: keep {} secret; machines that should trust this key need {}",
             path.display(),
             beside(path).display()
@@ -214,7 +214,7 @@ fn packed(directory: &Path, output: Option<PathBuf>, json: bool) -> Result<Exit,
         }))?;
     } else {
         output::write(&format!("{}\n", output.display()))?;
-        eprintln!(
+        note!(
             "\nhint: sign it with `bunraku module sign {} --key KEY`",
             output.display()
         );

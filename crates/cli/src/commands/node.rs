@@ -97,7 +97,7 @@ pub(crate) fn run(command: NodeCommand, context: &Context) -> Result<Exit, Failu
                         .call_with(DisableNode.at(node), &request)
                         .await
                         .map_err(|error| failed(&error))?;
-                    eprintln!("Disabled {node}.");
+                    note!("Disabled {node}.");
                 }
                 Ok(Exit::Done)
             }
@@ -107,7 +107,7 @@ pub(crate) fn run(command: NodeCommand, context: &Context) -> Result<Exit, Failu
                         .call(EnableNode.at(node))
                         .await
                         .map_err(|error| failed(&error))?;
-                    eprintln!("Enabled {node}.");
+                    note!("Enabled {node}.");
                 }
                 Ok(Exit::Done)
             }
@@ -118,7 +118,7 @@ pub(crate) fn run(command: NodeCommand, context: &Context) -> Result<Exit, Failu
                         .call(RemoveNode.at(node))
                         .await
                         .map_err(|error| failed(&error))?;
-                    eprintln!("Removed {node} and revoked its certificates.");
+                    note!("Removed {node} and revoked its certificates.");
                 }
                 Ok(Exit::Done)
             }
@@ -143,7 +143,7 @@ async fn assign(client: &Client, mut names: Vec<String>) -> Result<Exit, Failure
         let at = AssignEnvironment.at(node);
         let assigned = client.call_with(at, &request).await;
         assigned.map_err(|error| failed(&error))?;
-        eprintln!("Assigned {node} to environment {environment}.");
+        note!("Assigned {node} to environment {environment}.");
     }
     Ok(Exit::Done)
 }

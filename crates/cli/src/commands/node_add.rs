@@ -82,9 +82,10 @@ pub(super) async fn run(
     } else {
         "is already at"
     };
-    eprintln!(
+    note!(
         "{}: Bunraku {place} {}",
-        arguments.destination, arguments.install_dir
+        arguments.destination,
+        arguments.install_dir
     );
     let name = match &arguments.name {
         Some(name) => name.clone(),
@@ -139,7 +140,7 @@ impl JoiningNode<'_> {
         // used up, and revoking it changes nothing.
         let _ = client.call(RevokeToken.at(&token.entry.id)).await;
         joined?;
-        eprintln!("{}: joined as {}", self.arguments.destination, self.name);
+        note!("{}: joined as {}", self.arguments.destination, self.name);
         Ok(())
     }
 
@@ -164,9 +165,10 @@ impl JoiningNode<'_> {
             &Upload::Bytes(text.as_bytes()),
         )?;
         if told.trim() == "kept" {
-            eprintln!(
+            note!(
                 "{}: {} exists; not changed",
-                self.arguments.destination, self.arguments.agent_config
+                self.arguments.destination,
+                self.arguments.agent_config
             );
         }
         Ok(())
@@ -196,11 +198,11 @@ impl JoiningNode<'_> {
             .remote
             .run("start the agent", &script, &Upload::Bytes(unit.as_bytes()))?;
         match how.trim() {
-            "service" => eprintln!(
+            "service" => note!(
                 "{}: agent started as bunraku-agent.service",
                 self.arguments.destination
             ),
-            _ => eprintln!(
+            _ => note!(
                 "{}: agent started; without systemd, it does not start automatically after a reboot",
                 self.arguments.destination
             ),

@@ -23,7 +23,7 @@ pub(crate) async fn show(client: &Client, node: &NodeName, json: bool) -> Result
     }
     let now = Timestamp::now();
     if queue.queue.running.is_none() && queue.queue.pending.is_empty() {
-        eprintln!(
+        note!(
             "nothing is running or waiting, as of {} ago",
             ago(queue.received, now)
         );
@@ -31,13 +31,13 @@ pub(crate) async fn show(client: &Client, node: &NodeName, json: bool) -> Result
         table(&queue, now).print()?;
     }
     if queue.queue.more_pending > 0 {
-        eprintln!("and {} more", queue.queue.more_pending);
+        note!("and {} more", queue.queue.more_pending);
     }
     if let Some(run) = queue.queue.held_by {
-        eprintln!("run {run} holds the node: other runs wait until it ends");
+        note!("run {run} holds the node: other runs wait until it ends");
     }
     if queue.waiting_commands > 0 {
-        eprintln!(
+        note!(
             "{} pending on the server",
             output::count(queue.waiting_commands, "command")
         );

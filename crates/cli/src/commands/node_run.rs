@@ -119,7 +119,7 @@ pub(crate) async fn run(
             ))?;
         }
         if let Some(first) = outcomes.iter().find(|outcome| outcome.good) {
-            eprintln!(
+            note!(
                 "\nhint: see what it did with `bunraku report show {}`",
                 first.run
             );

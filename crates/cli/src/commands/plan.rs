@@ -60,7 +60,7 @@ fn values(arguments: &PlanArguments, context: &Context) -> Result<Exit, Failure>
 
 fn show_values(site: &Site) -> Result<Exit, Failure> {
     for note in &site.notes {
-        anstream::eprintln!("warning: {note}");
+        note!("warning: {note}");
     }
     output::json(&site_values::of(site))?;
     Ok(Exit::Done)
@@ -68,7 +68,7 @@ fn show_values(site: &Site) -> Result<Exit, Failure> {
 
 fn show(plan: &RunPlan, arguments: &PlanArguments, json: bool) -> Result<Exit, Failure> {
     for warning in &plan.warnings {
-        anstream::eprintln!("warning: {warning}");
+        note!("warning: {warning}");
     }
     match arguments.graph {
         Some(GraphFormat::Svg) => output::write(&plan_svg(plan))?,

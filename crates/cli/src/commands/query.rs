@@ -39,7 +39,7 @@ pub(crate) fn run(arguments: QueryArguments, context: &Context) -> Result<Exit, 
             .await
             .map_err(|error| failed(&error))?;
         for warning in &reply.warnings {
-            eprintln!("warning: {warning}");
+            note!("warning: {warning}");
         }
         if json {
             output::json(&reply.rows)?;
@@ -52,7 +52,7 @@ pub(crate) fn run(arguments: QueryArguments, context: &Context) -> Result<Exit, 
 
 fn print(reply: &QueryReply) -> Result<(), Failure> {
     if reply.rows.is_empty() {
-        eprintln!("no results");
+        note!("no results");
         return Ok(());
     }
     let headings: Vec<String> = reply

@@ -222,7 +222,7 @@ async fn test(client: &Client, request: &TestReactors, json: bool) -> Result<Exi
             output::write(&line(verdict))?;
         }
         if verdicts.is_empty() {
-            eprintln!("no environment has a reactor for this kind of event");
+            note!("no environment has a reactor for this kind of event");
         }
     }
     Ok(if any {

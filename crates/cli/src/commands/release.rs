@@ -147,7 +147,7 @@ pub(crate) fn run(command: ReleaseCommand, context: &Context) -> Result<Exit, Fa
             ReleaseCommand::Resume { environment } => {
                 let resumed = client.call(ResumeReleases.at(&environment)).await;
                 resumed.map_err(|error| failed(&error))?;
-                eprintln!("Resumed {environment}; its release policy applies again.");
+                note!("Resumed {environment}; its release policy applies again.");
                 Ok(Exit::Done)
             }
             ReleaseCommand::Rollback {
@@ -216,7 +216,7 @@ async fn report(
         if json {
             output::json(reply)?;
         } else {
-            eprintln!("nothing to release: all selected nodes already have their newest catalog");
+            note!("nothing to release: all selected nodes already have their newest catalog");
         }
         return Ok(Exit::Done);
     };
@@ -230,10 +230,10 @@ async fn report(
     } else {
         output::write(&format!("{}\n", summary_line(release, Some(state))))?;
         if let Some(hold) = &reply.hold {
-            eprintln!("held: {} ({})", hold.reason, hold.by);
+            note!("held: {} ({})", hold.reason, hold.by);
         }
         let number = release.number;
-        eprintln!("\nhint: see what it changed with `bunraku release diff {environment} {number}`");
+        note!("\nhint: see what it changed with `bunraku release diff {environment} {number}`");
     }
     Ok(Exit::Done)
 }
@@ -319,14 +319,14 @@ async fn list(client: &Client, environment: &EnvironmentName, json: bool) -> Res
     }
     if let Some(hold) = &list.hold {
         let since = output::ago(hold.since, Timestamp::now());
-        eprintln!("held for {since} by {}: {}", hold.by, hold.reason);
+        note!("held for {since} by {}: {}", hold.by, hold.reason);
     }
     match list.waiting {
         0 if list.releases.is_empty() => {
-            eprintln!("{environment} has no releases and no compiled catalogs")
+            note!("{environment} has no releases and no compiled catalogs")
         }
         0 => {}
-        waiting => eprintln!(
+        waiting => note!(
             "\n{} compiled but not released\nhint: see what would change with `bunraku release diff {environment} --held`",
             output::count(waiting, "node")
         ),
@@ -406,7 +406,7 @@ async fn hold(
     if json {
         output::json(&held)?;
     } else {
-        eprintln!(
+        note!(
             "Automatic releases in {environment} are on hold.\n\nhint: resume them with `bunraku release resume {environment}`"
         );
     }
@@ -425,7 +425,7 @@ pub(super) fn print_fleet(
         let text = diff_view::fleet(diff);
         diff_view::print(&text);
         let gap = if text.is_empty() { "" } else { "\n" };
-        eprintln!("{gap}{}", diff_view::summary(diff));
+        note!("{gap}{}", diff_view::summary(diff));
     }
     Ok(match (diff.failures.is_empty(), diff.groups.is_empty()) {
         (false, _) => Exit::SomeNodesFailed,

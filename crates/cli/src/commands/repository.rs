@@ -177,7 +177,7 @@ pub(crate) fn run(command: RepositoryCommand, context: &Context) -> Result<Exit,
             RepositoryCommand::Remove { name } => {
                 let removed = client.call(RemoveRepository.at(&name)).await;
                 removed.map_err(|error| failed(&error))?;
-                eprintln!("Unregistered repository {name}. Its environments stay.");
+                note!("Unregistered repository {name}. Its environments stay.");
                 Ok(Exit::Done)
             }
         }
@@ -190,13 +190,13 @@ fn changed(changed: &RepositoryChanged, json: bool, what: &str) -> Result<Exit, 
         return Ok(Exit::Done);
     }
     let name = &changed.repository.name;
-    eprintln!("{what} repository {name}.");
+    note!("{what} repository {name}.");
     if let Some(secret) = &changed.hook_secret {
         let hook = ReceiveRepositoryPush.at(&name.to_string());
-        eprintln!("\nIts webhook is POST {hook}, signed with this secret, shown once:");
+        note!("\nIts webhook is POST {hook}, signed with this secret, shown once:");
         output::write(&format!("{secret}\n"))?;
     }
-    eprintln!("\nhint: see its branches with `bunraku repository show {name}`");
+    note!("\nhint: see its branches with `bunraku repository show {name}`");
     Ok(Exit::Done)
 }
 
@@ -210,7 +210,7 @@ async fn list(client: &Client, json: bool) -> Result<Exit, Failure> {
         return Ok(Exit::Done);
     }
     if all.is_empty() {
-        eprintln!("No repositories.\n\nhint: register one with `bunraku repository add NAME URL`");
+        note!("No repositories.\n\nhint: register one with `bunraku repository add NAME URL`");
         return Ok(Exit::Done);
     }
     let now = Timestamp::now();
@@ -307,7 +307,7 @@ async fn sync(
         if json {
             output::json(&requested)?;
         } else {
-            eprintln!(
+            note!(
                 "Synchronization of {name} requested.\n\nhint: see its branches with `bunraku repository show {name}`"
             );
         }

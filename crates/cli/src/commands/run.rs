@@ -177,11 +177,11 @@ async fn start(
         .hint("review it with `bunraku plan`, then pass its new id"));
     }
     for warning in &plan.warnings {
-        anstream::eprintln!("warning: {warning}");
+        note!("warning: {warning}");
     }
     if detach || json {
         // With these options, standard output contains only the id or JSON.
-        eprint!("{}", plan_view::text(&plan));
+        note!("{}", plan_view::text(&plan).trim_end());
     } else {
         output::write(&plan_view::text(&plan))?;
     }
@@ -231,9 +231,9 @@ async fn begin(
         }
         let short = run_view::short(id);
         if let Some(due) = record.due.not_before {
-            eprintln!("{}", run_view::scheduled(due, &record));
+            note!("{}", run_view::scheduled(due, &record));
         }
-        eprintln!("\nhint: follow it with `bunraku run watch {short}`");
+        note!("\nhint: follow it with `bunraku run watch {short}`");
         return Ok(None);
     }
     let outcome = run_follow::follow(client, &id.to_string(), json, Interrupt::Stop).await?;
@@ -292,7 +292,7 @@ async fn list(client: &Client, json: bool) -> Result<Exit, Failure> {
     if json {
         output::json(&runs)?;
     } else if runs.is_empty() {
-        eprintln!("no runs yet\n\nhint: start one with `bunraku run --site FILE`");
+        note!("no runs yet\n\nhint: start one with `bunraku run --site FILE`");
     } else {
         run_view::list_table(&runs).print()?;
     }
@@ -338,7 +338,7 @@ async fn show(
 
 fn print_requested(reply: Result<(), ClientError>, run: &str) -> Result<Exit, Failure> {
     reply.map_err(|error| failed(&error))?;
-    eprintln!("Requested.\n\nhint: follow it with `bunraku run watch {run}`");
+    note!("Requested.\n\nhint: follow it with `bunraku run watch {run}`");
     Ok(Exit::Done)
 }
 

@@ -80,7 +80,7 @@ fn show_states(arguments: &ShowArgs, context: &Context) -> Result<(), ShowError>
         .ok_or_else(|| ShowError::NoStates(arguments.path.clone()))?
         .compiled;
     for note in &compiled.notes {
-        anstream::eprintln!("note: {note}");
+        note!("note: {note}");
     }
     let mut out = anstream::stdout().lock();
     match arguments.what.as_str() {

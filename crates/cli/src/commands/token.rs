@@ -56,8 +56,8 @@ pub(crate) fn run(command: TokenCommand, context: &Context) -> Result<Exit, Fail
                     output::json(&token)?;
                 } else {
                     output::write(&format!("{}\n", token.token))?;
-                    eprintln!("\nhint: on the node, put the token into a file and run");
-                    eprintln!(
+                    note!("\nhint: on the node, put the token into a file and run");
+                    note!(
                         "  bunraku agent --server {server} --ca-fingerprint {} --token-file FILE",
                         token.ca_fingerprint
                     );
@@ -93,7 +93,7 @@ pub(crate) fn run(command: TokenCommand, context: &Context) -> Result<Exit, Fail
                     .call(RevokeToken.at(&id))
                     .await
                     .map_err(|error| failed(&error))?;
-                eprintln!("Token revoked.");
+                note!("Token revoked.");
                 Ok(Exit::Done)
             }
         }

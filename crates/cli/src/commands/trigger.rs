@@ -26,6 +26,7 @@ pub(crate) enum TriggerCommand {
     Fire(fire::FireArguments),
     Watch(crate::cues::WatchArguments),
     Define(limits::DefineArguments),
+    Permit(limits::PermitArguments),
     /// Delete the definition of a trigger, and send what it holds back
     Forget {
         name: TriggerName,
@@ -56,6 +57,7 @@ pub(crate) fn run(command: TriggerCommand, context: &Context) -> Result<Exit, Fa
     context.with_client(|client| async move {
         match command {
             TriggerCommand::Define(arguments) => limits::define(&client, arguments).await,
+            TriggerCommand::Permit(arguments) => limits::permit(&client, arguments).await,
             TriggerCommand::Forget { name } => {
                 let forgotten = client.call(RemoveTriggerLimits.at(&name)).await;
                 forgotten.map_err(|error| failed(&error))?;

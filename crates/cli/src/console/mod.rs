@@ -43,7 +43,7 @@ pub(crate) async fn serve(
     let mut out = anstream::stdout();
     writeln!(out, "http://{address}/?key={}", door.key())?;
     out.flush()?;
-    eprintln!("Open this address in a browser on this machine. Press Ctrl-C to stop the console.");
+    note!("Open this address in a browser on this machine. Press Ctrl-C to stop the console.");
     axum::serve(listener, pages)
         .with_graceful_shutdown(async {
             if let Err(error) = termination_signal().await {

@@ -169,6 +169,8 @@ impl DemoFleet {
             "nodes { facts.balancer = true }",
             "--quiet",
             "1s",
+            "--fired-by",
+            "dev*.devco.net",
         ];
         self.show(stage, &define).await?;
         let repository = self.within("code.git");

@@ -368,7 +368,7 @@ impl DemoFleet {
     /// Removes the directory.
     pub(crate) fn clean_up(&self) {
         if let Err(error) = std::fs::remove_dir_all(&self.directory) {
-            eprintln!(
+            note!(
                 "warning: cannot remove {}: {error}",
                 self.directory.display()
             );

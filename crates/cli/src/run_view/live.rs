@@ -28,7 +28,7 @@ impl LiveView {
     /// Prints a permanent line.
     pub(crate) fn print_line(&self, line: &str) {
         // If the terminal is gone, nothing can be done.
-        let _ = self.lines.println(crate::output::visible(line));
+        let _ = self.lines.println(crate::terminal::visible(line));
     }
 
     /// Shows the current state of the run.

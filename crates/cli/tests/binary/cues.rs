@@ -464,7 +464,7 @@ fn a_cue_without_hosts_is_for_every_watcher() {
     let fired = fire_with("etcd", "all", &["--etcd", &etcd.endpoint]);
     assert_eq!(
         told(&fired),
-        "exit 0\n--- stdout\n--- stderr\nall was fired for all watchers\n"
+        "exit 0\n--- stdout\n--- stderr\nall was fired\n"
     );
     eventually("both ran", || {
         text(&file).contains("lb-1") && text(&file).contains("lb-2")

@@ -212,6 +212,9 @@ fn a_template_names_the_holder_of_a_lock_and_its_node_follows_every_change() {
     }
     let text = || std::fs::read_to_string(&motd).unwrap_or_default();
     eventually("nobody holds it", || text() == "master is nobody\n");
+    let permit = ["lock", "permit", "db-master", "--may-hold", "db-*"];
+    let permitted = server.operator(&permit);
+    assert_eq!(permitted.status.code(), Some(0), "{}", told(&permitted));
     // A node takes the lock as itself, and renews it as long as the check runs.
     let take = || {
         let taken = bunraku()

@@ -445,6 +445,44 @@ fn nodes_ask_and_act_as_themselves() {
     };
     let file = file.display().to_string();
     let file = file.as_str();
+    // Nobody permitted it: the refusal says how.
+    for (words, code, command) in [
+        (
+            &["stat", "app_1"][..],
+            12,
+            "bunraku once permit … --init-on web-1",
+        ),
+        (
+            &["init", "app_1", "-f", file],
+            4,
+            "bunraku once permit app_1 --init-on web-1",
+        ),
+        (
+            &["once", "fragment", "app_1", "-f", file],
+            4,
+            "bunraku once permit app_1 --contributors web-1",
+        ),
+        (
+            &["lock", "acquire", "db"],
+            4,
+            "bunraku lock permit db --may-hold web-1",
+        ),
+        (
+            &["trigger", "fire", "go", "--hosts", "web-1"],
+            4,
+            "bunraku trigger permit go --fired-by web-1 --hosts web-1",
+        ),
+    ] {
+        let refused = node(words);
+        assert_eq!(refused.status.code(), Some(code), "{}", told(&refused));
+        assert!(told(&refused).contains(command), "{}", told(&refused));
+        // The command works as it is.
+        if code == 4 {
+            let words: Vec<&str> = command.split(' ').skip(1).collect();
+            let permitted = apps.server.operator(&words);
+            assert_eq!(permitted.status.code(), Some(0), "{}", told(&permitted));
+        }
+    }
     assert_eq!(
         node(&["stat", "app_1"]).status.code(),
         Some(12),

@@ -25,6 +25,25 @@ fn agent(site: &Site, server: &ServerProcess, node: &str, script: &str, token: b
     site.agent_with(node, &[server], token, &flags)
 }
 
+/// Lets both nodes fire the trigger at each other, and hold the lock.
+fn permit(server: &ServerProcess) {
+    for words in [
+        &[
+            "trigger",
+            "permit",
+            "go",
+            "--fired-by",
+            "a,b",
+            "--hosts",
+            "a,b",
+        ][..],
+        &["lock", "permit", "master", "--may-hold", "a,b"],
+    ] {
+        let permitted = server.operator(words);
+        assert_eq!(permitted.status.code(), Some(0), "{}", told(&permitted));
+    }
+}
+
 fn fire(server: &ServerProcess, trigger: &str, hosts: &str) {
     let fired = server.operator(&["trigger", "fire", trigger, "--hosts", hosts]);
     assert_eq!(fired.status.code(), Some(0), "{}", told(&fired));
@@ -99,6 +118,7 @@ fn agents_that_cue_each_other_from_their_runs_come_to_an_end() {
     let _b = agent(&site, &server, "b", &script("b", "a"), true);
     server.wait_for("a", "idle");
     server.wait_for("b", "idle");
+    permit(&server);
     fire(&server, "go", "a");
     // The firing command may record its code after the run that it started recorded its own.
     let codes = || {
@@ -199,6 +219,7 @@ fn a_trigger_resource_hands_the_chain_of_its_run_on_and_one_node_holds_the_lock(
         let done = server.operator(words);
         assert_eq!(done.status.code(), Some(0), "{}", told(&done));
     }
+    permit(&server);
     fire(&server, "go", "a");
     let stopped = || told(&server.operator(&["trigger", "history"])).contains("no hops are left");
     eventually_or("the chain ends", stopped, || {

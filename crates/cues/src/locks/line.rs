@@ -1,6 +1,6 @@
 //! The holders of a lock and its waiters, in the order of arrival. Pure.
 
-use bunraku_model::{FiringId, NodeName, TriggerName};
+use bunraku_model::{FiringId, NodeMatcher, NodeName, TriggerName};
 use bunraku_wire::api::locks::Holder;
 use jiff::Timestamp;
 use std::collections::BTreeSet;
@@ -22,6 +22,12 @@ pub(super) struct LockLine {
     /// The hosts of that trigger. If empty, the old and the new holders.
     #[serde(default)]
     pub(super) hosts: Vec<NodeName>,
+    /// The nodes that may hold it. `None` in a lock that is older than permissions: its holder
+    /// keeps it, and no other node gets it.
+    #[serde(default)]
+    pub(super) may_hold: Option<Vec<NodeMatcher>>,
+    #[serde(default)]
+    pub(super) may_see: Vec<NodeMatcher>,
     /// The last token. It never decreases.
     pub(super) last_token: u64,
     pub(super) holders: Vec<Holder>,
@@ -36,6 +42,8 @@ impl Default for LockLine {
             defined: false,
             on_change: None,
             hosts: Vec::new(),
+            may_hold: None,
+            may_see: Vec::new(),
             last_token: 0,
             holders: Vec::new(),
             waiters: Vec::new(),

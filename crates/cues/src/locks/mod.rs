@@ -8,11 +8,13 @@
 //! Invariant: a token is handed out once, and tokens only increase.
 
 mod line;
+mod permitted;
 #[cfg(test)]
 mod tests;
 mod wait;
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bunraku_model::{FiringId, LockName};
@@ -22,9 +24,10 @@ use bunraku_store::{
 use bunraku_wire::api::locks::{DefineLock, Holder, LockStatus};
 use uuid::Uuid;
 
+use crate::permission::{CueCaller, Permissions};
 use bunraku_control::clock::Clock;
 use bunraku_control::document;
-use bunraku_control::{Epoch, ServiceError, keys};
+use bunraku_control::{Epoch, FindNodes, ServiceError, keys};
 use line::{LineUpdate, LockLine};
 
 /// The most waiters for one lock, because the line is one document.
@@ -39,6 +42,7 @@ pub struct Locks {
     store: SharedStore,
     clock: Clock,
     epoch: Epoch,
+    permissions: Permissions,
 }
 
 /// A lock as read from the store.
@@ -55,6 +59,7 @@ impl Locks {
             store,
             clock,
             epoch: Epoch::default(),
+            permissions: Permissions::default(),
         }
     }
 
@@ -65,15 +70,23 @@ impl Locks {
         self
     }
 
+    /// Lets permissions name nodes by a query.
+    #[must_use]
+    pub fn with_queries(mut self, find_nodes: Arc<dyn FindNodes>) -> Self {
+        self.permissions = Permissions::with_queries(find_nodes);
+        self
+    }
+
     /// Renews the lease of a lock. Refused if the token is no longer the holder's.
     pub async fn renew(
         &self,
         name: &LockName,
-        owner: &str,
+        caller: CueCaller<'_>,
         token: u64,
     ) -> Result<(), ServiceError> {
         let read = self.read(name).await?;
-        let holder = held(&read, name, owner, token)?;
+        let holder = held(&read, name, caller.name.as_str(), token)?;
+        self.check_holder(name, caller, &read, None).await?;
         match self.lease(name, holder).await? {
             Some(lease) if self.keep_alive(lease).await? => Ok(()),
             _ => Err(lost(name, token)),
@@ -172,6 +185,8 @@ impl Locks {
         if request.slots == 0 {
             return Err(ServiceError::invalid("a lock needs at least one slot"));
         }
+        self.permissions.check(&request.may_hold)?;
+        self.permissions.check(&request.may_see)?;
         compare_and_swap(&*self.store, |_| async {
             let read = self.read(name).await?;
             let mut line = LockLine {
@@ -179,6 +194,8 @@ impl Locks {
                 defined: true,
                 on_change: request.on_change.clone(),
                 hosts: request.hosts.clone(),
+                may_hold: Some(request.may_hold.clone()),
+                may_see: request.may_see.clone(),
                 ..read.line.clone()
             };
             // With more slots, some waiters move up at once.
@@ -193,17 +210,21 @@ impl Locks {
         .await
     }
 
-    /// Returns one lock with its live holders and waiters.
-    pub async fn show(&self, name: &LockName) -> Result<LockStatus, ServiceError> {
+    /// Returns one lock with its live holders and waiters, as far as the caller may see them.
+    pub async fn show(
+        &self,
+        name: &LockName,
+        caller: CueCaller<'_>,
+    ) -> Result<LockStatus, ServiceError> {
         let read = self.read(name).await?;
-        if read.entry.is_some() {
-            Ok(status(name, &read))
-        } else {
-            Err(ServiceError::NotFound {
-                what: format!("lock `{name}`"),
-                hint: Some("list the locks with `bunraku lock list`".to_owned()),
-            })
-        }
+        let seen = match &read.entry {
+            Some(_) => self.seen_by(name, &read, caller).await?,
+            None => None,
+        };
+        seen.ok_or_else(|| ServiceError::NotFound {
+            what: format!("lock `{name}`"),
+            hint: Some("list the locks with `bunraku lock list`".to_owned()),
+        })
     }
 
     /// Returns the live holders of a lock, each owner once and in the order in
@@ -219,8 +240,8 @@ impl Locks {
         Ok(owners)
     }
 
-    /// Returns all locks, by name.
-    pub async fn list(&self) -> Result<Vec<LockStatus>, ServiceError> {
+    /// Returns all locks that the caller may see, by name.
+    pub async fn list(&self, caller: CueCaller<'_>) -> Result<Vec<LockStatus>, ServiceError> {
         let mut names: Vec<LockName> = document::keys_under(&*self.store, keys::LOCKS)
             .await?
             .iter()
@@ -231,7 +252,7 @@ impl Locks {
         for name in names {
             let read = self.read(&name).await?;
             if read.entry.is_some() {
-                all.push(status(&name, &read));
+                all.extend(self.seen_by(&name, &read, caller).await?);
             }
         }
         Ok(all)
@@ -346,6 +367,8 @@ fn status(name: &LockName, read: &LockSnapshot) -> LockStatus {
         holders: living(&read.line.holders),
         waiters: living(&read.line.waiters),
         on_change: read.line.on_change.clone(),
+        may_hold: read.line.may_hold.clone().unwrap_or_default(),
+        may_see: read.line.may_see.clone(),
     }
 }
 

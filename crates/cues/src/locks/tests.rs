@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bunraku_model::TriggerName;
+use bunraku_model::{NodeMatcher, NodeName, Role, TriggerName};
 use bunraku_store::testing::{InterferingStore, MemoryStore};
 use bunraku_wire::api::locks::{AcquireLock, LockReply};
 
@@ -34,7 +34,22 @@ async fn try_acquire(
         slots,
     };
     let (locks, name) = (locks(store), name());
-    locks.acquire(&name, owner, &request, Duration::ZERO).await
+    let owner = NodeName::new(owner).expect("a name");
+    let caller = CueCaller::new(&owner, Role::Operator);
+    locks.acquire(&name, caller, &request, Duration::ZERO).await
+}
+
+fn operator() -> NodeName {
+    NodeName::new("operator").expect("a name")
+}
+
+fn as_operator(name: &NodeName) -> CueCaller<'_> {
+    CueCaller::new(name, Role::Operator)
+}
+
+async fn renew(locks: &Locks, owner: &str, token: u64) -> Result<(), ServiceError> {
+    let owner = NodeName::new(owner).expect("a name");
+    locks.renew(&name(), as_operator(&owner), token).await
 }
 
 async fn announced(store: &SharedStore) -> usize {
@@ -49,6 +64,8 @@ async fn one_who_dies_at_the_moment_of_its_turn_never_holds_it() {
         slots: 1,
         on_change: Some(TriggerName::new("new master").expect("a name")),
         hosts: Vec::new(),
+        may_hold: Vec::new(),
+        may_see: Vec::new(),
     };
     let defined = locks(&store).define(&name(), &defined).await;
     defined.expect("defined");
@@ -64,7 +81,11 @@ async fn one_who_dies_at_the_moment_of_its_turn_never_holds_it() {
         LockReply::Waiting { .. }
     ));
     assert_eq!(announced(&store).await, 1, "that a holds it");
-    let waiting = locks(&store).show(&name()).await.expect("shown").waiters;
+    let waiting = locks(&store)
+        .show(&name(), as_operator(&operator()))
+        .await
+        .expect("shown")
+        .waiters;
     let lease = locks(&store).lease(&name(), &waiting[0]).await;
     let (lease, below) = (lease.expect("read").expect("a lease"), store.clone());
     let meddled = Arc::new(InterferingStore::new(store.clone(), async move {
@@ -88,7 +109,11 @@ async fn one_who_dies_at_the_moment_of_its_turn_never_holds_it() {
 
 /// Ends the lease of the current holder.
 async fn end_of_lease(store: &SharedStore) {
-    let holders = locks(store).show(&name()).await.expect("shown").holders;
+    let holders = locks(store)
+        .show(&name(), as_operator(&operator()))
+        .await
+        .expect("shown")
+        .holders;
     let lease = locks(store).lease(&name(), &holders[0]).await;
     let lease = lease.expect("read").expect("a lease");
     store.lease_revoke(lease).await.expect("its lease ends");
@@ -101,15 +126,15 @@ async fn a_token_belongs_to_its_owner_and_ends_with_its_lease_even_without_waite
         panic!("it is free")
     };
     let locks = locks(&store);
-    for owner in ["b", ""] {
-        let renewed = locks.renew(&name(), owner, token).await;
+    for owner in ["b", "a.b"] {
+        let renewed = renew(&locks, owner, token).await;
         assert!(matches!(renewed, Err(ServiceError::Conflict { .. })));
         let released = locks.release(&name(), owner, token).await;
         assert!(matches!(released, Err(ServiceError::Conflict { .. })));
     }
-    locks.renew(&name(), "a", token).await.expect("it holds it");
+    renew(&locks, "a", token).await.expect("it holds it");
     end_of_lease(&store).await;
-    let renewed = locks.renew(&name(), "a", token).await;
+    let renewed = renew(&locks, "a", token).await;
     assert!(matches!(renewed, Err(ServiceError::Conflict { .. })));
     let released = locks.release(&name(), "a", token).await;
     assert!(matches!(released, Err(ServiceError::Conflict { .. })));
@@ -127,6 +152,8 @@ async fn a_lock_without_possible_holders_is_refused() {
         slots: 0,
         on_change: None,
         hosts: Vec::new(),
+        may_hold: Vec::new(),
+        may_see: Vec::new(),
     };
     let defined = locks(&store).define(&name(), &none).await;
     assert!(matches!(defined, Err(ServiceError::Invalid { .. })));
@@ -150,7 +177,11 @@ async fn a_waiter_whose_lease_ended_goes_to_the_end_of_the_line() {
         Some(0),
         "asked again"
     );
-    let waiting = locks(&store).show(&name()).await.expect("shown").waiters;
+    let waiting = locks(&store)
+        .show(&name(), as_operator(&operator()))
+        .await
+        .expect("shown")
+        .waiters;
     let lease = locks(&store).lease(&name(), &waiting[0]).await;
     let lease = lease.expect("read").expect("a lease");
     store.lease_revoke(lease).await.expect("its lease ends");
@@ -199,8 +230,122 @@ async fn only_the_first_who_uses_a_lock_says_how_many_may_hold_it() {
         slots: 1,
         on_change: None,
         hosts: Vec::new(),
+        may_hold: Vec::new(),
+        may_see: Vec::new(),
     };
     locks(&store).define(&name(), &one).await.expect("defined");
     let more = try_acquire(&store, "a", Some(3)).await;
     assert!(matches!(more, Err(ServiceError::Conflict { .. })));
+}
+
+async fn acquire_as_node(
+    store: &SharedStore,
+    node: &str,
+    slots: Option<u32>,
+) -> Result<LockReply, ServiceError> {
+    let request = AcquireLock {
+        session: "s".to_owned(),
+        lease_seconds: 3_600,
+        wait_seconds: 0,
+        only_now: true,
+        reason: None,
+        slots,
+    };
+    let node = NodeName::new(node).expect("a name");
+    let caller = CueCaller::new(&node, Role::Node);
+    locks(store)
+        .acquire(&name(), caller, &request, Duration::ZERO)
+        .await
+}
+
+#[tokio::test]
+async fn a_lock_from_before_permissions_stays_with_its_holder_and_no_other_node_gets_it() {
+    let store: SharedStore = Arc::new(MemoryStore::new());
+    acquire(&store, "db-1").await;
+    // As an earlier version wrote it.
+    let key = keys::lock_line(&name());
+    let entry = store.get(&key).await.expect("read").expect("a line");
+    let mut line: serde_json::Value = document::decode(&entry).expect("a line");
+    let fields = line.as_object_mut().expect("an object");
+    fields.remove("may_hold");
+    fields.remove("may_see");
+    let put = Transaction::new().put(key, document::encode(&line));
+    store.commit(put).await.expect("stored");
+    let kept = acquire_as_node(&store, "db-1", None).await;
+    let Ok(LockReply::Held {
+        token,
+        taken: false,
+    }) = kept
+    else {
+        panic!("it keeps what it has: {kept:?}")
+    };
+    let db_1 = NodeName::new("db-1").expect("a name");
+    let node = CueCaller::new(&db_1, Role::Node);
+    let renewed = locks(&store).renew(&name(), node, token).await;
+    renewed.expect("renewed");
+    let refused = acquire_as_node(&store, "db-2", None).await;
+    assert!(matches!(refused, Err(ServiceError::Forbidden { .. })));
+    // An operator decides: from now on the list counts, for its holder as well.
+    let only_2 = bunraku_wire::api::locks::PermitLock {
+        may_hold: vec!["db-2".parse::<NodeMatcher>().expect("a name")],
+        ..Default::default()
+    };
+    let permitted = locks(&store).permit(&name(), &only_2).await;
+    permitted.expect("permitted");
+    let refused = locks(&store).renew(&name(), node, token).await;
+    assert!(matches!(refused, Err(ServiceError::Forbidden { .. })));
+    let busy = acquire_as_node(&store, "db-2", None).await;
+    assert!(matches!(busy, Ok(LockReply::Taken { .. })));
+    let released = locks(&store).release(&name(), "db-1", token).await;
+    released.expect("it may always let go");
+    let held = acquire_as_node(&store, "db-2", None).await;
+    assert!(matches!(held, Ok(LockReply::Held { .. })));
+}
+
+#[tokio::test]
+async fn a_permission_that_ends_while_a_node_asks_counts() {
+    let store: SharedStore = Arc::new(MemoryStore::new());
+    let all = bunraku_wire::api::locks::PermitLock {
+        may_hold: vec!["*".parse::<NodeMatcher>().expect("a pattern")],
+        ..Default::default()
+    };
+    let permitted = locks(&store).permit(&name(), &all).await;
+    permitted.expect("permitted");
+    let below = store.clone();
+    let meddled: SharedStore = Arc::new(InterferingStore::new(store, async move {
+        let nobody = bunraku_wire::api::locks::PermitLock {
+            replace: true,
+            ..Default::default()
+        };
+        let denied = locks(&below).permit(&name(), &nobody).await;
+        denied.expect("denied");
+    }));
+    let refused = acquire_as_node(&meddled, "web-1", None).await;
+    assert!(matches!(refused, Err(ServiceError::Forbidden { .. })));
+}
+
+#[tokio::test]
+async fn a_node_does_not_choose_how_many_may_hold_a_lock() {
+    let store: SharedStore = Arc::new(MemoryStore::new());
+    let refused = acquire_as_node(&store, "web-1", Some(4)).await;
+    let Err(ServiceError::Forbidden {
+        hint: Some(hint), ..
+    }) = refused
+    else {
+        panic!("refused: {refused:?}")
+    };
+    assert!(
+        hint.contains("`bunraku lock permit db --may-hold web-1 --slots 4`"),
+        "{hint}"
+    );
+    let one = bunraku_wire::api::locks::PermitLock {
+        may_hold: vec!["web-1".parse::<NodeMatcher>().expect("a name")],
+        ..Default::default()
+    };
+    let permitted = locks(&store).permit(&name(), &one).await;
+    permitted.expect("permitted");
+    let refused = acquire_as_node(&store, "web-1", Some(4)).await;
+    assert!(matches!(refused, Err(ServiceError::Conflict { .. })));
+    let held = acquire_as_node(&store, "web-1", Some(1)).await;
+    assert!(matches!(held, Ok(LockReply::Held { .. })));
 }

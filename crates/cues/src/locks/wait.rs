@@ -14,7 +14,8 @@ use futures::StreamExt;
 use tokio::time::Instant;
 
 use super::line::{LinePlace, LockLine};
-use super::{LONGEST_LINE, LockSnapshot, Locks, lease_of, session_key};
+use super::{LONGEST_LINE, LockSnapshot, Locks, lease_of, permitted, session_key};
+use crate::permission::CueCaller;
 use bunraku_control::document;
 use bunraku_control::{ServiceError, keys};
 
@@ -35,6 +36,7 @@ enum LineCheck {
 /// One caller's request.
 struct Caller<'a> {
     name: &'a LockName,
+    who: CueCaller<'a>,
     wish: Holder,
     request: &'a AcquireLock,
     lease: LeaseId,
@@ -45,14 +47,17 @@ impl Locks {
     pub async fn acquire(
         &self,
         name: &LockName,
-        owner: &str,
+        who: CueCaller<'_>,
         request: &AcquireLock,
         most: Duration,
     ) -> Result<LockReply, ServiceError> {
         check_session(&request.session)?;
         let ttl = lease_of(request.lease_seconds)?;
+        // Before anything is written for a caller that gets nothing.
+        let read = self.read(name).await?;
+        self.check_holder(name, who, &read, request.slots).await?;
         let wish = Holder {
-            owner: owner.to_owned(),
+            owner: who.name.to_string(),
             session: request.session.clone(),
             reason: request.reason.clone(),
             since: self.clock.now(),
@@ -64,6 +69,7 @@ impl Locks {
         };
         let caller = Caller {
             name,
+            who,
             wish,
             request,
             lease,
@@ -75,7 +81,7 @@ impl Locks {
         ) {
             self.revoke_lease(lease).await;
         }
-        reply
+        Ok(permitted::reply_for(who, reply?))
     }
 
     async fn wait_in_line(
@@ -119,6 +125,9 @@ impl Locks {
 
     async fn decide(&self, caller: &Caller<'_>) -> Result<Swap<LineCheck>, ServiceError> {
         let read = self.read(caller.name).await?;
+        let slots = caller.request.slots;
+        self.check_holder(caller.name, caller.who, &read, slots)
+            .await?;
         let before = read.line.place(&caller.wish.owner, &caller.wish.session);
         let own_key = session_key(caller.name, &caller.wish);
         let lives = read.sessions.contains(&own_key);
@@ -256,7 +265,8 @@ fn adopt_slots(line: &mut LockLine, caller: &Caller<'_>) -> Result<(), ServiceEr
     if slots == 0 {
         return Err(ServiceError::invalid("a lock needs at least one slot"));
     }
-    if line.defined || !line.holders.is_empty() || !line.waiters.is_empty() {
+    let is_theirs = line.defined || !line.holders.is_empty() || !line.waiters.is_empty();
+    if is_theirs || !caller.who.is_operator() {
         return Err(ServiceError::conflict(
             format!("`{}` has {} slots, not {slots}", caller.name, line.slots),
             "omit `--slots`, or ask an operator to define the lock",

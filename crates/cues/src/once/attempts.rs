@@ -15,8 +15,10 @@ use bunraku_wire::api::once::{
 use futures::StreamExt;
 
 use super::definition::Definition;
+use super::permitted::{self, OnceRole};
 use super::record::Claim;
-use super::{LEASES, Once, OnceCaller, RecordSnapshot};
+use super::{LEASES, Once, RecordSnapshot};
+use crate::permission::CueCaller;
 use bunraku_control::document;
 use bunraku_control::{ServiceError, keys};
 
@@ -28,7 +30,7 @@ impl Once {
     pub async fn claim(
         &self,
         app: &AppName,
-        asker: OnceCaller<'_>,
+        asker: CueCaller<'_>,
         request: &ClaimOnce,
     ) -> Result<ClaimReply, ServiceError> {
         let ttl = Duration::from_secs(request.lease_seconds);
@@ -49,7 +51,7 @@ impl Once {
     async fn claim_with(
         &self,
         app: &AppName,
-        asker: OnceCaller<'_>,
+        asker: CueCaller<'_>,
         request: &ClaimOnce,
         ttl: Duration,
         lease: &OnceLock<LeaseId>,
@@ -59,8 +61,12 @@ impl Once {
             if let Some(attempt) = own_running(&read, asker, request) {
                 return grant(&read, attempt).map(Swap::Done);
             }
+            let role = self.role(&read.record.parts, asker).await?;
+            if role != OnceRole::Initialiser {
+                return Err(permitted::may_not_init(app, asker));
+            }
             let queried = self.queried(&read.record).await?;
-            match read.record.status_for(asker, request.retry, &queried) {
+            match read.record.status_for(asker, role, request.retry, &queried) {
                 OnceStatus::Ready => {}
                 standing => return Ok(Swap::Done(ClaimReply::Refused { standing })),
             }
@@ -114,7 +120,7 @@ impl Once {
         &self,
         app: &AppName,
         token: u64,
-        asker: OnceCaller<'_>,
+        asker: CueCaller<'_>,
         request: &KeepClaim,
     ) -> Result<(), ServiceError> {
         let (read, lease) = self.claimed(app, token, asker).await?;
@@ -141,7 +147,7 @@ impl Once {
         &self,
         app: &AppName,
         token: u64,
-        asker: OnceCaller<'_>,
+        asker: CueCaller<'_>,
         request: &FinishClaim,
     ) -> Result<(), ServiceError> {
         let lease = compare_and_swap(&*self.store, |_| async {
@@ -185,7 +191,7 @@ impl Once {
         &self,
         app: &AppName,
         token: u64,
-        asker: OnceCaller<'_>,
+        asker: CueCaller<'_>,
         request: &FinishClaim,
     ) -> Result<bool, ServiceError> {
         let last = self.read(app).await?.record.last();
@@ -205,8 +211,13 @@ impl Once {
         &self,
         app: &AppName,
         token: u64,
+        asker: CueCaller<'_>,
         most: Duration,
     ) -> Result<OnceAttempt, ServiceError> {
+        let read = self.read(app).await?;
+        if self.role(&read.record.parts, asker).await? == OnceRole::Stranger {
+            return Err(no_attempt(app, token));
+        }
         let ended = async {
             loop {
                 // The watch is open before the read, so an end in between wakes it.
@@ -241,10 +252,7 @@ impl Once {
             .into_iter()
             .chain(earlier)
             .find(|attempt| attempt.token == token)
-            .ok_or_else(|| ServiceError::NotFound {
-                what: format!("attempt {token} of `{app}`"),
-                hint: None,
-            })
+            .ok_or_else(|| no_attempt(app, token))
     }
 
     /// Returns the claim, if it is this caller's and alive.
@@ -252,7 +260,7 @@ impl Once {
         &self,
         app: &AppName,
         token: u64,
-        asker: OnceCaller<'_>,
+        asker: CueCaller<'_>,
     ) -> Result<(RecordSnapshot, LeaseId), ServiceError> {
         let read = self.read(app).await?;
         let lease = read.claim.as_ref().and_then(|entry| entry.lease);
@@ -274,6 +282,13 @@ impl Once {
     }
 }
 
+fn no_attempt(app: &AppName, token: u64) -> ServiceError {
+    ServiceError::NotFound {
+        what: format!("attempt {token} of `{app}`"),
+        hint: None,
+    }
+}
+
 fn granted(outcome: &Result<ClaimReply, ServiceError>) -> bool {
     matches!(outcome, Ok(ClaimReply::Granted { .. }))
 }
@@ -282,7 +297,7 @@ fn granted(outcome: &Result<ClaimReply, ServiceError>) -> bool {
 /// running under the caller's name.
 fn own_running(
     read: &RecordSnapshot,
-    asker: OnceCaller<'_>,
+    asker: CueCaller<'_>,
     request: &ClaimOnce,
 ) -> Option<OnceAttempt> {
     read.record.last().filter(|attempt| {

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use bunraku_model::NodeName;
+use bunraku_model::{NodeMatcher, NodeName};
 use bunraku_wire::api::once::OnceAction;
 use serde_json::{Map, Value};
 
@@ -53,8 +53,10 @@ pub(crate) struct Definition {
     pub work: OnceAction,
     pub retry: Retry,
     pub expected: Expected,
-    /// The only hosts that may run it; empty means any host.
-    pub init_on: Vec<NodeName>,
+    /// The only hosts that may run it; empty means the hosts that operators permit.
+    pub init_on: Vec<NodeMatcher>,
+    /// The hosts that may contribute a fragment, besides the expected ones.
+    pub contributors: Vec<NodeMatcher>,
 }
 
 impl Definition {
@@ -74,7 +76,8 @@ impl Definition {
             work: work(&document)?,
             retry: retry(document.get("retry"))?,
             expected: expected(document.get("expected_hosts"))?,
-            init_on: names(document.get("init_on"), "init_on")?,
+            init_on: matchers(document.get("init_on"), "init_on")?,
+            contributors: matchers(document.get("contributors"), "contributors")?,
             document,
         })
     }
@@ -252,6 +255,16 @@ fn names(value: Option<&Value>, place: &str) -> Result<Vec<NodeName>, Definition
         .into_iter()
         .map(|text| {
             NodeName::new(text).map_err(|error| invalid(place, format!("is invalid: {error}")))
+        })
+        .collect()
+}
+
+fn matchers(value: Option<&Value>, place: &str) -> Result<Vec<NodeMatcher>, DefinitionError> {
+    texts(value, place)?
+        .into_iter()
+        .map(|text| {
+            text.parse()
+                .map_err(|error| invalid(place, format!("is invalid: {error}")))
         })
         .collect()
 }

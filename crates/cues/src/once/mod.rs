@@ -11,6 +11,7 @@
 
 mod attempts;
 mod definition;
+mod permitted;
 mod record;
 mod sites;
 #[cfg(test)]
@@ -27,12 +28,13 @@ use bunraku_wire::api::once::{
 };
 use serde_json::{Map, Value};
 
+use crate::permission::{CueCaller, Permissions};
 use bunraku_control::clock::Clock;
 use bunraku_control::document::{self, Decision};
 use bunraku_control::find_nodes::check_node_query;
 use bunraku_control::{Epoch, FindNodes, ServiceError, keys};
 use definition::{Definition, Expected};
-pub use record::OnceCaller;
+use permitted::OnceRole;
 use record::{AuthoredDefinition, Claim, Parts, Record, State};
 
 /// The size limit of a node's fragment, in bytes of JSON.
@@ -54,6 +56,7 @@ pub struct Once {
     clock: Clock,
     find_nodes: Option<Arc<dyn FindNodes>>,
     epoch: Epoch,
+    permissions: Permissions,
 }
 
 /// A record and the entries that it was read from.
@@ -71,6 +74,7 @@ impl Once {
             clock,
             find_nodes: None,
             epoch: Epoch::default(),
+            permissions: Permissions::default(),
         }
     }
 
@@ -84,6 +88,7 @@ impl Once {
     /// Lets definitions name their hosts by a query.
     #[must_use]
     pub fn with_queries(mut self, find_nodes: Arc<dyn FindNodes>) -> Self {
+        self.permissions = Permissions::with_queries(Arc::clone(&find_nodes));
         self.find_nodes = Some(find_nodes);
         self
     }
@@ -92,11 +97,13 @@ impl Once {
     pub async fn status(
         &self,
         app: &AppName,
-        asker: OnceCaller<'_>,
+        asker: CueCaller<'_>,
         request: &StatOnce,
     ) -> Result<OnceStatus, ServiceError> {
         let mut read = self.read(app).await?;
-        if let Some(document) = &request.definition {
+        // Before the definition of the request counts: nobody permits itself.
+        let role = self.role(&read.record.parts, asker).await?;
+        if let (Some(document), OnceRole::Initialiser) = (&request.definition, role) {
             match self.defined(read.record.parts.definition.as_ref(), document, asker)? {
                 Ok(defined) => read.record.parts.definition = Some(defined),
                 Err(why) => {
@@ -108,16 +115,17 @@ impl Once {
             }
         }
         let queried = self.queried(&read.record).await?;
-        Ok(read.record.status_for(asker, request.retry, &queried))
+        Ok(read.record.status_for(asker, role, request.retry, &queried))
     }
 
     /// Stores a definition. The same one again changes nothing.
     pub async fn define(
         &self,
         app: &AppName,
-        asker: OnceCaller<'_>,
+        asker: CueCaller<'_>,
         request: &DefineOnce,
     ) -> Result<(), ServiceError> {
+        self.check_initialiser(app, asker).await?;
         self.check_budget(app, asker).await?;
         self.update_parts(app, |parts| {
             match self.defined(parts.definition.as_ref(), &request.definition, asker)? {
@@ -135,8 +143,9 @@ impl Once {
     }
 
     /// Refuses a node that has defined too many tasks, by what the store contains.
-    async fn check_budget(&self, app: &AppName, asker: OnceCaller<'_>) -> Result<(), ServiceError> {
-        let is_known = self.store.get(&keys::once_parts(app)).await?.is_some();
+    async fn check_budget(&self, app: &AppName, asker: CueCaller<'_>) -> Result<(), ServiceError> {
+        let known = document::read::<Parts>(&*self.store, &keys::once_parts(app)).await?;
+        let is_known = known.is_some_and(|known| known.document.definition.is_some());
         if asker.role != Role::Node || is_known {
             return Ok(());
         }
@@ -168,7 +177,7 @@ impl Once {
         &self,
         current: Option<&AuthoredDefinition>,
         document: &Map<String, Value>,
-        asker: OnceCaller<'_>,
+        asker: CueCaller<'_>,
     ) -> Result<Result<AuthoredDefinition, String>, ServiceError> {
         let parsed = Definition::parse(document.clone())
             .map_err(|error| ServiceError::invalid(error.to_string()))?;
@@ -177,6 +186,8 @@ impl Once {
                 "this server does not answer queries: set `expected_hosts` to a number or a list",
             ));
         }
+        self.permissions.check(&parsed.init_on)?;
+        self.permissions.check(&parsed.contributors)?;
         if let Expected::Query(query) = &parsed.expected {
             // The nodes it finds are reported as missing, and nodes may not run queries.
             if asker.role == Role::Node {
@@ -207,7 +218,9 @@ impl Once {
         app: &AppName,
         host: &NodeName,
         fragment: &Map<String, Value>,
+        asker: CueCaller<'_>,
     ) -> Result<(), ServiceError> {
+        self.check_contributor(app, asker).await?;
         let size = document::encode(fragment).len();
         if size > FRAGMENT_LIMIT {
             return Err(ServiceError::TooLarge {
@@ -301,7 +314,7 @@ impl Once {
     }
 
     /// Returns all tasks, by name.
-    pub async fn list(&self, asker: OnceCaller<'_>) -> Result<Vec<OnceSummary>, ServiceError> {
+    pub async fn list(&self, asker: CueCaller<'_>) -> Result<Vec<OnceSummary>, ServiceError> {
         let mut reads: BTreeMap<AppName, Vec<KeyValue>> = BTreeMap::new();
         for entry in document::read_all(&*self.store, keys::ONCE).await? {
             if let Some(app) = keys::parse_once_key(&entry.key) {
@@ -320,7 +333,7 @@ impl Once {
     pub async fn show(
         &self,
         app: &AppName,
-        asker: OnceCaller<'_>,
+        asker: CueCaller<'_>,
     ) -> Result<OnceReport, ServiceError> {
         let record = self.read_existing(app).await?.record;
         let log = match &record.state.last {
@@ -352,6 +365,7 @@ impl Once {
             summary,
             definition,
             defined_by,
+            permissions: record.parts.permissions,
             parts,
             history,
             log,
@@ -362,12 +376,12 @@ impl Once {
         &self,
         app: &AppName,
         record: &Record,
-        asker: OnceCaller<'_>,
+        asker: CueCaller<'_>,
     ) -> Result<OnceSummary, ServiceError> {
         let queried = self.queried(record).await?;
         Ok(OnceSummary {
             app: app.clone(),
-            standing: record.status_for(asker, false, &queried),
+            standing: record.status_for(asker, OnceRole::Initialiser, false, &queried),
             attempts: record.state.attempts,
             fragments: record.parts.fragments.len(),
         })

@@ -3,12 +3,16 @@
 use std::collections::BTreeMap;
 
 use bunraku_model::{NodeName, Role};
-use bunraku_wire::api::once::{AttemptOutcome, OnceAttempt, OnceEvent, OnceStatus};
+use bunraku_wire::api::once::{
+    AttemptOutcome, OnceAttempt, OnceEvent, OncePermissions, OnceStatus,
+};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::definition::{Definition, Expected, Retry};
+use super::permitted::{self, OnceRole};
+use crate::permission::CueCaller;
 
 /// The number of events kept for each task.
 pub(super) const HISTORY: usize = 20;
@@ -19,6 +23,9 @@ pub(super) struct Parts {
     pub(super) definition: Option<AuthoredDefinition>,
     #[serde(default)]
     pub(super) fragments: BTreeMap<NodeName, Map<String, Value>>,
+    /// What operators permit nodes, besides what their definition permits.
+    #[serde(default)]
+    pub(super) permissions: OncePermissions,
 }
 
 /// A definition and its author.
@@ -28,13 +35,6 @@ pub(super) struct AuthoredDefinition {
     pub(super) by: NodeName,
     pub(super) role: Role,
     pub(super) at: Timestamp,
-}
-
-/// The caller that asks.
-#[derive(Clone, Copy, Debug)]
-pub struct OnceCaller<'a> {
-    pub name: &'a NodeName,
-    pub role: Role,
 }
 
 /// The attempts so far.
@@ -84,10 +84,17 @@ impl Record {
     /// `queried` lists the nodes that the definition's query finds, if it has one.
     pub(super) fn status_for(
         &self,
-        asker: OnceCaller<'_>,
+        asker: CueCaller<'_>,
+        role: OnceRole,
         retry: bool,
         queried: &[NodeName],
     ) -> OnceStatus {
+        if role == OnceRole::Stranger {
+            return OnceStatus::NotReady {
+                missing: vec![permitted::missing(asker)],
+                failed: None,
+            };
+        }
         let last = self.last();
         match &last {
             Some(attempt) if attempt.outcome == AttemptOutcome::Running => {
@@ -102,6 +109,12 @@ impl Record {
             }
             _ => {}
         }
+        if role == OnceRole::Contributor {
+            return OnceStatus::NotReady {
+                missing: vec![permitted::missing(asker)],
+                failed: None,
+            };
+        }
         let missing = self.missing(asker, retry, last.as_ref(), queried);
         if missing.is_empty() {
             OnceStatus::Ready
@@ -114,13 +127,13 @@ impl Record {
     }
 
     /// Returns whether only the failed attempt prevents an init.
-    fn would_be_ready(&self, asker: OnceCaller<'_>, queried: &[NodeName]) -> bool {
+    fn would_be_ready(&self, asker: CueCaller<'_>, queried: &[NodeName]) -> bool {
         self.missing(asker, true, None, queried).is_empty()
     }
 
     fn missing(
         &self,
-        asker: OnceCaller<'_>,
+        asker: CueCaller<'_>,
         retry: bool,
         last: Option<&OnceAttempt>,
         queried: &[NodeName],
@@ -139,7 +152,15 @@ impl Record {
                 asker.name, defined.by
             ));
         }
-        if !definition.init_on.is_empty() && !definition.init_on.contains(asker.name) {
+        // Nodes were checked with what operators permit. An operator's machine, and a node with a
+        // definition of its own, obey the definition as well.
+        if !definition.init_on.is_empty()
+            && (asker.is_operator() || defined.role != Role::Operator)
+            && !definition
+                .init_on
+                .iter()
+                .any(|entry| entry.matches(asker.name, asker.extensions) == Some(true))
+        {
             missing.push(format!("`{}` in the definition's `init_on`", asker.name));
         }
         if let Some(attempt) = last
@@ -186,7 +207,7 @@ impl Record {
 
 /// Returns whether the asker may run the definition. A node runs an operator's
 /// definition or its own, never another node's.
-fn trusts(asker: OnceCaller<'_>, defined: &AuthoredDefinition) -> bool {
+fn trusts(asker: CueCaller<'_>, defined: &AuthoredDefinition) -> bool {
     defined.role == Role::Operator || defined.by == *asker.name
 }
 

@@ -15,11 +15,8 @@ fn app() -> AppName {
 
 async fn define(store: &SharedStore, command: &str) {
     let operator = NodeName::new("operator").expect("a name");
-    let asker = OnceCaller {
-        name: &operator,
-        role: Role::Operator,
-    };
-    let definition = serde_json::json!({ "command": command });
+    let asker = CueCaller::new(&operator, Role::Operator);
+    let definition = serde_json::json!({ "command": command, "init_on": ["web-1"] });
     let definition = definition.as_object().expect("an object").clone();
     let once = Once::new(store.clone(), Clock::system());
     let defined = once.define(&app(), asker, &DefineOnce { definition }).await;
@@ -36,10 +33,7 @@ async fn no_claim_is_granted_on_a_definition_that_changed_meanwhile() {
     }));
     let shared: SharedStore = meddled.clone();
     let node = NodeName::new("web-1").expect("a name");
-    let asker = OnceCaller {
-        name: &node,
-        role: Role::Node,
-    };
+    let asker = CueCaller::new(&node, Role::Node);
     let once = Once::new(shared, Clock::system());
     let claimed = once.claim(&app(), asker, &claim_for(60)).await;
     assert!(meddled.is_meddled());
@@ -66,10 +60,7 @@ async fn a_heartbeat_renews_the_lease_and_its_log_is_bounded() {
     let shared: SharedStore = counting.clone();
     let once = Once::new(shared, Clock::system());
     let node = NodeName::new("web-1").expect("a name");
-    let asker = OnceCaller {
-        name: &node,
-        role: Role::Node,
-    };
+    let asker = CueCaller::new(&node, Role::Node);
     for lease in [0, 24 * 3_600 + 1] {
         let refused = once.claim(&app(), asker, &claim_for(lease)).await;
         assert!(

@@ -17,13 +17,14 @@ mod lanes;
 mod limits;
 mod node_queue;
 mod notify;
+mod permitted;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use bunraku_model::{CommandId, NodeName, NodeRunId, Role, TriggerName};
+use bunraku_model::{CommandId, NodeName, NodeRunId, TriggerName};
 use bunraku_store::{Compare, KeyValue, SharedStore, Swap, Transaction, compare_and_swap, settle};
 use bunraku_wire::api::triggers::{
     FireReply, FireTrigger, StopReason, TriggerLimits, TriggerNews, TriggerSummary,
@@ -34,7 +35,7 @@ use bunraku_wire::api::{
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use crate::once::OnceCaller;
+use crate::permission::{CueCaller, Permissions};
 pub use announced::AnnouncedFiring;
 use budget::Spending;
 use bunraku_control::clock::Clock;
@@ -61,6 +62,7 @@ pub struct Triggers {
     store: SharedStore,
     clock: Clock,
     find_nodes: Option<Arc<dyn FindNodes>>,
+    permissions: Permissions,
     metrics: Arc<Metrics>,
     lanes: Arc<lanes::Lanes>,
     /// Serialises the tasks that release held firings.
@@ -82,6 +84,7 @@ impl Triggers {
             store,
             clock,
             find_nodes: None,
+            permissions: Permissions::default(),
             metrics,
             releasing: Arc::default(),
             lanes: Arc::default(),
@@ -91,6 +94,7 @@ impl Triggers {
     /// Lets triggers name their hosts by a query.
     #[must_use]
     pub fn with_queries(mut self, find_nodes: Arc<dyn FindNodes>) -> Self {
+        self.permissions = Permissions::with_queries(Arc::clone(&find_nodes));
         self.find_nodes = Some(find_nodes);
         self
     }
@@ -99,36 +103,36 @@ impl Triggers {
     pub async fn fire(
         &self,
         trigger: &TriggerName,
-        asker: OnceCaller<'_>,
+        asker: CueCaller<'_>,
         request: &FireTrigger,
     ) -> Result<FireReply, ServiceError> {
         let limits = self.limits(trigger).await?;
-        if asker.role == Role::Node
-            && !limits.fired_by.is_empty()
-            && !limits.fired_by.contains(asker.name)
-        {
-            return Err(ServiceError::Forbidden {
-                message: format!("`{}` may not fire `{trigger}`", asker.name),
-                hint: Some(format!(
-                    "ask an operator to permit it with `bunraku trigger define '{trigger}' --fired-by …`"
-                )),
-            });
+        if asker.is_operator() {
+            return self.fire_permitted(trigger, asker, request, &limits).await;
         }
-        let node = (asker.role == Role::Node).then_some(asker.name);
-        if node.is_some() && request.query.is_some() {
-            return Err(ServiceError::Forbidden {
-                message: "a node may not choose hosts with its own query".to_owned(),
-                hint: Some(format!(
-                    "ask an operator to set the hosts with `bunraku trigger define '{trigger}' --query …`"
-                )),
-            });
-        }
-        let hosts = self
-            .hosts(&request.hosts, request.query.as_ref(), &limits)
+        self.check_permitted(trigger, asker, request, &limits)
             .await?;
+        let reply = self.fire_permitted(trigger, asker, request, &limits);
+        Ok(permitted::for_a_node(reply.await?, request))
+    }
+
+    async fn fire_permitted(
+        &self,
+        trigger: &TriggerName,
+        asker: CueCaller<'_>,
+        request: &FireTrigger,
+        limits: &TriggerLimits,
+    ) -> Result<FireReply, ServiceError> {
+        let node = (!asker.is_operator()).then_some(asker.name);
+        let mut hosts = self
+            .hosts(&request.hosts, request.query.as_ref(), limits)
+            .await?;
+        if node.is_some() {
+            self.keep_reachable(&mut hosts, request, limits).await?;
+        }
         let chained = chain::continue_chains(trigger, node, request, self.clock.now());
         if let (Some(node), ChainEffect::On(causes)) = (node, &chained)
-            && let Spending::Exhausted { first } = self.spend(node, trigger, &limits).await?
+            && let Spending::Exhausted { first } = self.spend(node, trigger, limits).await?
         {
             let why = StopReason::Budget;
             let chain = causes
@@ -155,7 +159,7 @@ impl Triggers {
                     causes,
                     deadline_seconds: request.deadline_seconds.unwrap_or(DEFAULT_DEADLINE),
                 };
-                self.go_on(&firing, &limits).await
+                self.go_on(&firing, limits).await
             }
         }
     }
@@ -163,7 +167,7 @@ impl Triggers {
     async fn record_stop(
         &self,
         trigger: &TriggerName,
-        asker: OnceCaller<'_>,
+        asker: CueCaller<'_>,
         why: StopReason,
         chain: &[TriggerHop],
     ) -> Result<(), ServiceError> {
@@ -408,6 +412,8 @@ impl Triggers {
                 budget::MOST_FIRINGS
             )));
         }
+        self.permissions.check(&limits.fired_by)?;
+        self.permissions.check(&limits.hosts)?;
         let transaction =
             Transaction::new().put(keys::trigger_limits(trigger), document::encode(limits));
         settle(&*self.store, transaction).await?;

@@ -6,6 +6,7 @@ use bunraku_testkit::eventually;
 use super::*;
 use bunraku_control::Nodes;
 use bunraku_model::FiringId;
+use bunraku_model::Role;
 use bunraku_wire::api::{CommandOutcome, CommandResult};
 
 fn name(text: &str) -> NodeName {
@@ -27,10 +28,7 @@ fn request(hosts: &[&str]) -> FireTrigger {
 
 async fn fire(triggers: &Triggers, request: &FireTrigger) -> FireReply {
     let operator = name("operator");
-    let asker = OnceCaller {
-        name: &operator,
-        role: Role::Operator,
-    };
+    let asker = CueCaller::new(&operator, Role::Operator);
     let fired = triggers.fire(&trigger(), asker, request).await;
     fired.expect("fired")
 }

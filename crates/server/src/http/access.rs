@@ -160,15 +160,19 @@ fn allows(access: Access, caller: &Caller, node: Option<&str>) -> bool {
     match access {
         Access::Anonymous | Access::AnyRole => true,
         Access::Operator => caller.role == Role::Operator,
+        Access::OperatorOrServer => matches!(caller.role, Role::Operator | Role::Server),
         Access::OwnNode => own(),
         Access::OwnNodeOrOperator => caller.role == Role::Operator || own(),
+        Access::NodeOrOperator => matches!(caller.role, Role::Node | Role::Operator),
     }
 }
 
 fn not_allowed(access: Access, caller: &Caller) -> ErrorReply {
     let wanted = match access {
         Access::Operator => "an operator's certificate",
+        Access::OperatorOrServer => "an operator's or a server's certificate",
         Access::OwnNode => "that node's own certificate",
+        Access::NodeOrOperator => "a node's or an operator's certificate",
         _ => "an operator's certificate, or that node's own",
     };
     ErrorReply::forbidden(&format!(

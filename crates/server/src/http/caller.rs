@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use bunraku_cues::CueCaller;
 use bunraku_model::{NodeName, Role};
 use bunraku_wire::PeerIdentity;
 
@@ -20,4 +21,15 @@ pub(crate) struct Caller {
     pub(crate) role: Role,
     /// The certificate of the connection.
     pub(crate) certificate: Arc<PeerIdentity>,
+}
+
+impl Caller {
+    /// The caller as services see it.
+    pub(crate) fn for_cues(&self) -> CueCaller<'_> {
+        CueCaller {
+            name: &self.name,
+            role: self.role,
+            extensions: &self.certificate.extensions,
+        }
+    }
 }

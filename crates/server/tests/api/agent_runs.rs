@@ -273,6 +273,9 @@ async fn triggers_and_locks_of_a_run_use_the_agents_connection_with_causes_and_t
         unused.await.err().and_then(|error| error.status()),
         Some(404)
     );
+    for thing in ["triggers/go", "locks/db-master"] {
+        server.permit(thing).await;
+    }
     let first = run(&server, None).await;
     assert_eq!(first.finished().ending, RunEnding::Succeeded, "{first:?}");
     let trigger = |followed: &Followed| {
@@ -316,7 +319,7 @@ async fn a_trigger_that_the_node_may_not_fire_fails_with_the_servers_reason() {
     let machine = Machine::new();
     let _agent = start_joined(&machine, &server).await;
     let limits = TriggerLimits {
-        fired_by: vec![name("db-1")],
+        fired_by: vec![name("db-1").into()],
         ..TriggerLimits::default()
     };
     let defined = server.operator.put::<_, ()>("/v1/triggers/go", &limits);

@@ -252,6 +252,9 @@ async fn a_node_that_sends_too_much_waits_while_others_and_operators_do_not() {
 async fn a_node_has_a_limited_number_of_lock_sessions() {
     let mut server = TestServer::start().await;
     let (web, db) = (server.node("web-1").await, server.node("db-1").await);
+    let define = json!({"slots": 200, "may_hold": ["*"]});
+    let defined = server.operator.put::<_, ()>("/v1/locks/backup", &define);
+    defined.await.expect("defined");
     let acquire = async |node: &Client, session: usize| {
         let request = json!({
             "session": format!("s{session}"), "lease_seconds": 600, "slots": 200,
@@ -277,6 +280,9 @@ async fn a_node_may_define_a_limited_number_of_once_tasks() {
         let request = json!({"definition": {"command": "true"}});
         caller.put::<_, Value>(&path, &request).await
     };
+    for number in 0..=100 {
+        server.permit(&format!("once/app_{number}")).await;
+    }
     for number in 0..100 {
         define(&web, number).await.expect("within budget");
     }

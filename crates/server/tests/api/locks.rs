@@ -51,6 +51,7 @@ async fn waiting(client: &Client, lock: &str, count: usize) {
 #[tokio::test]
 async fn a_lock_passes_on_in_the_order_in_which_they_came() {
     let mut server = TestServer::start().await;
+    server.permit("locks/db").await;
     let first = server.node("first").await;
     let mut token = held(&first, "db", &wish("s", 60, 0)).await;
     let mut holder = first;
@@ -76,6 +77,8 @@ async fn a_lock_passes_on_in_the_order_in_which_they_came() {
 #[tokio::test]
 async fn a_dead_owners_lock_frees_with_its_lease_and_the_owner_is_refused_when_it_wakes() {
     let mut server = TestServer::start().await;
+    server.permit("locks/db").await;
+    server.permit("locks/alone").await;
     let (dead, next) = (server.node("dead").await, server.node("next").await);
     let old = held(&dead, "db", &wish("s", 1, 0)).await;
     // Nobody reports that the owner is gone. Only its lease expires.
@@ -100,7 +103,7 @@ async fn a_dead_owners_lock_frees_with_its_lease_and_the_owner_is_refused_when_i
 #[tokio::test]
 async fn a_semaphore_lets_as_many_in_as_it_has_slots() {
     let mut server = TestServer::start().await;
-    let define = json!({"slots": 2});
+    let define = json!({"slots": 2, "may_hold": ["web-1"]});
     server
         .operator
         .put::<_, ()>("/v1/locks/build", &define)
@@ -141,6 +144,8 @@ async fn a_semaphore_lets_as_many_in_as_it_has_slots() {
 #[tokio::test]
 async fn the_same_session_again_keeps_what_it_has() {
     let mut server = TestServer::start().await;
+    server.permit("locks/db").await;
+    server.permit("locks/other").await;
     let (a, b) = (server.node("a").await, server.node("b").await);
     let token = held(&a, "db", &wish("puppet", 60, 0)).await;
     assert_eq!(
@@ -203,6 +208,7 @@ async fn the_same_session_again_keeps_what_it_has() {
 #[tokio::test]
 async fn a_waiter_that_went_away_does_not_delay_others() {
     let mut server = TestServer::start().await;
+    server.permit("locks/db").await;
     let (a, gone, last) = (
         server.node("a").await,
         server.node("gone").await,
@@ -228,6 +234,8 @@ async fn two_never_hold_it_at_once() {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
     let mut server = TestServer::start().await;
+    server.permit("locks/db").await;
+    server.permit("locks/alone").await;
     let inside = Arc::new(AtomicUsize::new(0));
     let mut tasks = Vec::new();
     for number in 0..12 {
@@ -258,6 +266,7 @@ async fn two_never_hold_it_at_once() {
 #[tokio::test]
 async fn sessions_and_leases_that_make_no_sense_are_refused() {
     let mut server = TestServer::start().await;
+    server.permit("locks/db").await;
     let node = server.node("a").await;
     for (session, lease) in [("", 60), ("a/b", 60), ("a", 0), ("a", 1_000_000)] {
         let refused = node
@@ -273,7 +282,7 @@ async fn a_change_of_holder_fires_a_trigger_and_a_renewal_does_not() {
     use bunraku_wire::api::triggers::{TriggerEvent, TriggerNews};
     let mut server = TestServer::start().await;
     let (a, b) = (server.node("a").await, server.node("b").await);
-    let define = json!({"slots": 1, "on_change": "new master"});
+    let define = json!({"slots": 1, "on_change": "new master", "may_hold": ["a", "b"]});
     server
         .operator
         .put::<_, ()>("/v1/locks/db", &define)
@@ -307,6 +316,8 @@ async fn a_change_of_holder_fires_a_trigger_and_a_renewal_does_not() {
 #[tokio::test]
 async fn waiting_for_longer_than_the_lease_keeps_the_place() {
     let mut server = TestServer::start().await;
+    server.permit("locks/db").await;
+    server.permit("locks/other").await;
     let (a, b) = (server.node("a").await, server.node("b").await);
     let token = held(&a, "db", &wish("s", 60, 0)).await;
     let waits = tokio::spawn(async move { held(&b, "db", &wish("s", 1, 60)).await });

@@ -1,6 +1,7 @@
 //! The API as its callers see it: real TLS, real stores, on loopback.
 
 mod access;
+mod access_matrix;
 mod agent_runs;
 mod applications;
 mod branches;

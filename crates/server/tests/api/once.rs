@@ -81,6 +81,7 @@ fn missing(standing: &OnceStatus) -> String {
 #[tokio::test]
 async fn of_many_hosts_that_ask_at_once_exactly_one_gets_it() {
     let mut server = TestServer::start().await;
+    server.permit("once/app_1").await;
     define(&server.operator, "app_1", json!({"command": "true"})).await;
     let mut nodes = Vec::new();
     for number in 0..20 {
@@ -117,6 +118,7 @@ async fn of_many_hosts_that_ask_at_once_exactly_one_gets_it() {
 #[tokio::test]
 async fn stat_says_ready_exactly_when_a_claim_would_be_granted() {
     let mut server = TestServer::start().await;
+    server.permit("once/a").await;
     let node = server.node("deploy").await;
     let ready = |standing: &OnceStatus| *standing == OnceStatus::Ready;
     // Nothing is defined.
@@ -165,6 +167,8 @@ fn is_granted(reply: &ClaimReply) -> bool {
 #[tokio::test]
 async fn asking_writes_nothing() {
     let mut server = TestServer::start().await;
+    server.permit("once/a").await;
+    server.permit("once/unknown").await;
     let node = server.node("deploy").await;
     define(&server.operator, "a", json!({"command": "true"})).await;
     let revision = || async {
@@ -192,13 +196,18 @@ async fn asking_writes_nothing() {
         "a hundred questions left no trace"
     );
     let all: Vec<OnceSummary> = server.operator.get("/v1/once").await.expect("a list");
-    assert_eq!(all.len(), 1);
+    assert_eq!(
+        all.len(),
+        2,
+        "the defined one, and the one that is only permitted"
+    );
     server.shutdown().await;
 }
 
 #[tokio::test]
 async fn a_claimant_that_falls_silent_has_abandoned_it_and_is_refused_when_it_wakes() {
     let mut server = TestServer::start().await;
+    server.permit("once/a").await;
     let node = server.node("deploy").await;
     define(&server.operator, "a", json!({"command": "true"})).await;
     let attempt = granted(&node, "a", &request(1)).await;
@@ -239,6 +248,7 @@ async fn a_claimant_that_falls_silent_has_abandoned_it_and_is_refused_when_it_wa
 #[tokio::test]
 async fn replies_that_were_lost_can_be_asked_for_again() {
     let mut server = TestServer::start().await;
+    server.permit("once/a").await;
     let node = server.node("deploy").await;
     let other = server.node("other").await;
     define(&server.operator, "a", json!({"command": "true"})).await;
@@ -269,6 +279,8 @@ async fn replies_that_were_lost_can_be_asked_for_again() {
 #[tokio::test]
 async fn nothing_starts_before_every_expected_host_has_its_part() {
     let mut server = TestServer::start().await;
+    server.permit("once/app").await;
+    server.permit("once/three").await;
     let (a, b) = (server.node("a").await, server.node("b").await);
     let part = json!({"fragment": {"datacentre": "chicago", "port": 80}});
     // A part may come before the definition.
@@ -325,24 +337,41 @@ async fn a_node_runs_only_an_operators_definition_or_its_own() {
     let mut server = TestServer::start().await;
     let deploy = server.node("deploy").await;
     let hostile = server.node("hostile").await;
+    let path = "/v1/once/app/definition";
+    let bad = json!({"definition": {"command": "rm -rf /", "init_on": ["hostile"]}});
+    assert_eq!(
+        status(hostile.put::<_, ()>(path, &bad).await),
+        403,
+        "nobody permits itself"
+    );
+    let both = json!({"init_on": ["deploy", "hostile"]});
+    let permitted = server
+        .operator
+        .post::<_, ()>("/v1/once/app/permissions", &both);
+    permitted.await.expect("permitted");
     define(&hostile, "app", json!({"command": "rm -rf /"})).await;
     let told = missing(&stat(&deploy, "app").await);
     assert!(told.contains("not by `hostile`"), "{told}");
     assert!(!is_granted(&claim(&deploy, "app", &request(60)).await));
     let mine = json!({"definition": {"command": "true"}});
-    let path = "/v1/once/app/definition";
     assert_eq!(
         status(deploy.put::<_, ()>(path, &mine).await),
         403,
         "it is taken"
     );
+    let other = server.node("other").await;
     define(
         &server.operator,
         "app",
         json!({"command": "true", "init_on": ["other"]}),
     )
     .await;
-    assert!(missing(&stat(&deploy, "app").await).contains("init_on"));
+    assert_eq!(stat(&other, "app").await, OnceStatus::Ready);
+    let told = missing(&stat(&server.operator, "app").await);
+    assert!(
+        told.contains("init_on"),
+        "an operator's machine obeys it: {told}"
+    );
     define(&server.operator, "app", json!({"command": "true"})).await;
     assert_eq!(
         status(
@@ -362,6 +391,7 @@ async fn a_node_runs_only_an_operators_definition_or_its_own() {
 #[tokio::test]
 async fn a_reset_needs_an_operator_and_a_reason_and_is_remembered() {
     let mut server = TestServer::start().await;
+    server.permit("once/a").await;
     let node = server.node("deploy").await;
     define(&server.operator, "a", json!({"command": "true"})).await;
     let first = granted(&node, "a", &request(60)).await;
@@ -414,6 +444,8 @@ async fn a_reset_needs_an_operator_and_a_reason_and_is_remembered() {
 #[tokio::test]
 async fn outcomes_and_claims_survive_the_server() {
     let mut server = TestServer::start().await;
+    server.permit("once/done").await;
+    server.permit("once/dies").await;
     let (node, key) = server.node_with_key("deploy").await;
     for app in ["done", "dies"] {
         define(&server.operator, app, json!({"command": "true"})).await;
@@ -438,6 +470,7 @@ async fn outcomes_and_claims_survive_the_server() {
 #[tokio::test]
 async fn history_and_logs_do_not_grow_without_end() {
     let mut server = TestServer::start().await;
+    server.permit("once/a").await;
     let node = server.node("deploy").await;
     define(
         &server.operator,

@@ -260,6 +260,14 @@ impl TestServer {
         joined
     }
 
+    /// Sends a request without a token that many hours ago.
+    pub(crate) async fn sent_since(&self, node: &str, hours: i64) {
+        self.behind.store(hours * 3600, Ordering::SeqCst);
+        // Sent again, if it is pending already.
+        let _ = self.join(&request(node).1, None).await;
+        self.behind.store(0, Ordering::SeqCst);
+    }
+
     /// Returns a caller without a certificate.
     pub(crate) fn stranger(&self) -> Client {
         client(self.running(), &self.authority_pem, None)
@@ -281,6 +289,19 @@ impl TestServer {
             .await
             .expect("a token");
         token.token
+    }
+
+    /// Lets all nodes do something: `triggers/go`, `locks/db` or `once/app`.
+    pub(crate) async fn permit(&self, what: &str) {
+        let all = ["*"];
+        let body = match what.split_once('/').map(|(kind, _)| kind) {
+            Some("triggers") => serde_json::json!({"fired_by": all, "hosts": all}),
+            Some("locks") => serde_json::json!({"may_hold": all}),
+            _ => serde_json::json!({"init_on": all, "contributors": all}),
+        };
+        let path = format!("/v1/{what}/permissions");
+        let permitted = self.operator.post::<_, ()>(&path, &body).await;
+        permitted.expect("permitted");
     }
 
     /// Creates a node that joined with a token.

@@ -287,6 +287,7 @@ impl Ring {
 async fn check_ring(names: &[&str], unchanged_runs: usize) {
     let mut server = TestServer::start().await;
     let mut ring = Ring::start(&server, names).await;
+    server.permit("triggers/go").await;
     let next: BTreeMap<&str, &str> = (0..names.len())
         .map(|index| (names[index], names[(index + 1) % names.len()]))
         .collect();
@@ -342,7 +343,7 @@ async fn limits_hold_back_until_it_is_quiet_and_then_everything_goes_out_as_one(
     let mut server = TestServer::start().await;
     let (a, b) = (server.node("a").await, server.node("b").await);
     let (mut at_a, mut at_b) = (open_stream(&a, "a").await, open_stream(&b, "b").await);
-    let limits = json!({"quiet_seconds": 1, "fired_by": ["a"]});
+    let limits = json!({"quiet_seconds": 1, "fired_by": ["a"], "hosts": ["*"]});
     assert_eq!(
         status(a.put::<_, ()>("/v1/triggers/slow", &limits).await),
         403
@@ -358,10 +359,9 @@ async fn limits_hold_back_until_it_is_quiet_and_then_everything_goes_out_as_one(
     assert_eq!(status(refused), 403, "only a may fire it");
     for hosts in [["a"], ["b"], ["a"]] {
         let reply = fire(&a, "slow", &request(&hosts)).await;
-        assert!(
-            matches!(reply, FireReply::Held { until: Some(_), .. }),
-            "{reply:?}"
-        );
+        // A node does not learn how often others fired it.
+        let (occurrences, until) = (0, None);
+        assert_eq!(reply, FireReply::Held { occurrences, until });
     }
     for stream in [&mut at_a, &mut at_b] {
         let (_, run) = next_run(stream).await;
@@ -374,7 +374,7 @@ async fn limits_hold_back_until_it_is_quiet_and_then_everything_goes_out_as_one(
         .await
         .expect("limited");
     for count in [1, 2] {
-        let reply = fire(&b, "often", &request(&["b"])).await;
+        let reply = fire(&server.operator, "often", &request(&["b"])).await;
         assert_eq!(
             reply,
             FireReply::Held {
@@ -384,7 +384,7 @@ async fn limits_hold_back_until_it_is_quiet_and_then_everything_goes_out_as_one(
         );
     }
     assert!(matches!(
-        fire(&b, "often", &request(&["b"])).await,
+        fire(&server.operator, "often", &request(&["b"])).await,
         FireReply::Fired { .. }
     ));
     server.shutdown().await;
@@ -420,16 +420,31 @@ async fn hosts_are_those_that_a_query_finds_when_it_is_fired() {
         FireReply::Fired { hosts, .. } if hosts.is_empty()
     ));
     // A node must not learn from a reply what it may not query.
+    server.permit("triggers/go").await;
     let path = "/v1/triggers/go/fire";
     let refused = nodes["web-1"].post::<_, FireReply>(path, &by_query()).await;
     assert_eq!(status(refused), 403);
     let wrong = json!({"query": "nodes { facts.role = }"});
     let refused = server.operator.put::<_, ()>("/v1/triggers/go", &wrong);
     assert_eq!(status(refused.await), 400);
-    let defined = json!({"query": r#"nodes { facts.role = "lb" }"#});
+    let defined = json!({"query": r#"nodes { facts.role = "lb" }"#, "fired_by": ["web-*"]});
     let defined = server.operator.put::<_, ()>("/v1/triggers/go", &defined);
     defined.await.expect("defined");
-    assert_eq!(fire(&nodes["web-1"], "go", &request(&[])).await, both);
+    // Its reply names only hosts that it named, whether they exist, match, or neither.
+    for named in [&[][..], &["lb-1"], &["web-1"], &["nobody"]] {
+        let reply = fire(&nodes["web-1"], "go", &request(named)).await;
+        let hosts = named.iter().map(|host| name(host)).collect();
+        let unknown = Vec::new();
+        assert_eq!(reply, FireReply::Fired { hosts, unknown });
+    }
+    // Only those of the query were reached.
+    for (node, runs) in [("lb-1", 1), ("lb-2", 1), ("web-1", 0)] {
+        let nodes: Vec<bunraku_wire::api::NodeSummary> =
+            server.operator.get("/v1/nodes").await.expect("the nodes");
+        let found = nodes.iter().find(|found| found.name == name(node));
+        let pending = found.expect("the node").pending_commands;
+        assert_eq!(pending, runs, "{node}");
+    }
     server.shutdown().await;
 }
 
@@ -473,6 +488,8 @@ async fn a_loop_that_drops_its_causes_ends_at_the_budget() {
     let mut server = TestServer::start().await;
     let node = server.node("web-1").await;
     server.node("web-2").await;
+    server.permit("triggers/ping").await;
+    server.permit("triggers/pong").await;
     let mut fired = 0;
     for _ in 0..40 {
         match fire(&node, "ping", &request(&["web-2"])).await {
@@ -500,5 +517,54 @@ async fn a_loop_that_drops_its_causes_ends_at_the_budget() {
         fire(&server.operator, "ping", &request(&["web-2"])).await,
         FireReply::Fired { .. }
     ));
+    server.shutdown().await;
+}
+
+/// Nobody permitted anything: a node reaches nobody, and learns nothing.
+#[tokio::test]
+async fn without_a_permission_a_node_fires_nothing_and_the_refusal_names_the_command() {
+    let mut server = TestServer::start().await;
+    let (web, _lb) = (server.node("web-1").await, server.node("lb-1").await);
+    let refused = async |trigger: &str, hosts: &[&str]| {
+        let path = format!("/v1/triggers/{trigger}/fire");
+        let fired = web.post::<_, FireReply>(&path, &request(hosts)).await;
+        let error = fired.expect_err("refused");
+        assert_eq!(error.status(), Some(403), "{error}");
+        (
+            error.to_string(),
+            error.hint().unwrap_or_default().to_owned(),
+        )
+    };
+    // Neither a trigger nor a host that exists answers differently from one that does not.
+    let limits = json!({"quiet_seconds": 1});
+    let defined = server.operator.put::<_, ()>("/v1/triggers/known", &limits);
+    defined.await.expect("defined");
+    for host in ["lb-1", "nobody"] {
+        let (known, unknown) = (
+            refused("known", &[host]).await,
+            refused("other", &[host]).await,
+        );
+        assert_eq!(known.0.replace("known", "other"), unknown.0);
+        assert_eq!(known.1.replace("known", "other"), unknown.1);
+        let command = format!("`bunraku trigger permit known --fired-by web-1 --hosts {host}`");
+        assert!(known.1.contains(&command), "{}", known.1);
+    }
+    // Permitted for one host, it reaches that host and no other. The limits stay.
+    let permit = json!({"fired_by": ["web-1"], "hosts": ["lb-1"]});
+    let permitted = server
+        .operator
+        .post::<_, ()>("/v1/triggers/known/permissions", &permit);
+    permitted.await.expect("permitted");
+    let summary: bunraku_wire::api::triggers::TriggerSummary = server
+        .operator
+        .get("/v1/triggers/known")
+        .await
+        .expect("the trigger");
+    assert_eq!(summary.limits.quiet_seconds, Some(1));
+    fire(&web, "known", &request(&["lb-1"])).await;
+    for host in ["web-1", "nobody"] {
+        let (message, _) = refused("known", &[host]).await;
+        assert!(message.contains(&format!("at `{host}`")), "{message}");
+    }
     server.shutdown().await;
 }

@@ -1,6 +1,6 @@
 //! Locks shared by nodes and operators, with leases and fencing tokens.
 
-use bunraku_model::{LockName, NodeName, TriggerName};
+use bunraku_model::{LockName, NodeMatcher, NodeName, TriggerName};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -74,6 +74,31 @@ pub struct DefineLock {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>)]
     pub hosts: Vec<NodeName>,
+    /// The nodes that may hold it; empty means none. Operators always may.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    pub may_hold: Vec<NodeMatcher>,
+    /// The nodes that may see its holders, besides those that may hold it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    pub may_see: Vec<NodeMatcher>,
+}
+
+/// A request to let nodes hold or see a lock.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct PermitLock {
+    /// These nodes may hold it.
+    #[schema(value_type = Vec<String>)]
+    pub may_hold: Vec<NodeMatcher>,
+    /// These nodes may see its holders.
+    #[schema(value_type = Vec<String>)]
+    pub may_see: Vec<NodeMatcher>,
+    /// The number of slots, for a lock that is not defined yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slots: Option<u32>,
+    /// `true` to remove the permissions that this request does not contain.
+    pub replace: bool,
 }
 
 /// A holder, or someone in the queue.
@@ -101,4 +126,12 @@ pub struct LockStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub on_change: Option<TriggerName>,
+    /// The nodes that may hold it. Shown to operators only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    pub may_hold: Vec<NodeMatcher>,
+    /// The nodes that may see its holders. Shown to operators only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    pub may_see: Vec<NodeMatcher>,
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use bunraku_model::{AppName, ClaimId, NodeName};
+use bunraku_model::{AppName, ClaimId, NodeMatcher, NodeName};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -146,6 +146,30 @@ pub struct ResetOnce {
     pub reason: String,
 }
 
+/// The nodes that may take part in a task.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(default)]
+pub struct OncePermissions {
+    /// The nodes that may define it and run it. Operators always may.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    pub init_on: Vec<NodeMatcher>,
+    /// The nodes that may contribute a fragment.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    pub contributors: Vec<NodeMatcher>,
+}
+
+/// A request to let nodes take part in a task.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct PermitOnce {
+    #[serde(flatten)]
+    pub permissions: OncePermissions,
+    /// `true` to remove the permissions that this request does not contain.
+    #[serde(default)]
+    pub replace: bool,
+}
+
 /// A task in the list.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct OnceSummary {
@@ -169,6 +193,9 @@ pub struct OnceReport {
     pub definition: Option<Map<String, Value>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub defined_by: Option<String>,
+    /// What operators permit nodes, besides what the definition permits.
+    #[serde(default)]
+    pub permissions: OncePermissions,
     #[schema(value_type = Object)]
     pub parts: BTreeMap<NodeName, Value>,
     /// The events, newest last.

@@ -1,6 +1,6 @@
 //! Triggers start runs on other nodes and carry the chain of causes.
 
-use bunraku_model::{FiringId, NodeName, TriggerName};
+use bunraku_model::{FiringId, NodeMatcher, NodeName, TriggerName};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -62,6 +62,8 @@ impl FireTrigger {
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum FireReply {
     /// The trigger was fired at these hosts. Delivery is retried until the deadline.
+    ///
+    /// A node gets the hosts that it named, whether they exist or not.
     Fired {
         #[schema(value_type = Vec<String>)]
         hosts: Vec<NodeName>,
@@ -71,7 +73,10 @@ pub enum FireReply {
         unknown: Vec<NodeName>,
     },
     /// The trigger's limits delay it.
+    ///
+    /// A node gets neither the number nor the time, because other nodes may have fired it too.
     Held {
+        #[serde(default)]
         occurrences: u64,
         /// When it will be sent. Absent while more occurrences are needed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -123,16 +128,34 @@ pub struct TriggerLimits {
     /// … within this period.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub within_seconds: Option<u64>,
-    /// Only these nodes may fire it; empty means all. Operators always may.
+    /// The nodes that may fire it; empty means none. Operators always may.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>)]
-    pub fired_by: Vec<NodeName>,
+    pub fired_by: Vec<NodeMatcher>,
+    /// The hosts at which nodes may fire it, besides those of `query`; empty means none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    pub hosts: Vec<NodeMatcher>,
     /// How often each node may fire it per hour. Default: [`DEFAULT_BUDGET`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<u64>,
     /// The default targets, if a firing names no hosts: all nodes that match this query.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub query: Option<String>,
+}
+
+/// A request to let nodes fire a trigger.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct PermitTrigger {
+    /// These nodes may fire it.
+    #[schema(value_type = Vec<String>)]
+    pub fired_by: Vec<NodeMatcher>,
+    /// Nodes may fire it at these hosts.
+    #[schema(value_type = Vec<String>)]
+    pub hosts: Vec<NodeMatcher>,
+    /// `true` to remove the permissions that this request does not contain.
+    pub replace: bool,
 }
 
 /// A trigger that is defined or delayed.

@@ -103,7 +103,7 @@ endpoints! {
     /// A node can read the files that its released catalogs name, and its environment's plugins. The body is verified while it
     /// is sent; if it does not match its id, the connection is closed.
     ShowContent: Get "/v1/content/{id}" {
-        access: AnyRole,
+        access: NodeOrOperator,
         path: ContentId,
         reply: BinaryContent,
     }

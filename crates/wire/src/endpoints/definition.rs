@@ -144,9 +144,13 @@ pub enum Access {
     /// Anybody with a valid certificate.
     AnyRole,
     Operator,
+    /// Operators and servers.
+    OperatorOrServer,
     /// The node in the path and nobody else.
     OwnNode,
     OwnNodeOrOperator,
+    /// Any node, and operators. What a node gets or may change is decided by the service.
+    NodeOrOperator,
 }
 
 impl Access {
@@ -156,8 +160,10 @@ impl Access {
             Self::Anonymous => "anybody, without a certificate",
             Self::AnyRole => "anybody with a valid certificate",
             Self::Operator => "operators",
+            Self::OperatorOrServer => "operators and servers",
             Self::OwnNode => "the node in the path",
             Self::OwnNodeOrOperator => "the node in the path, and operators",
+            Self::NodeOrOperator => "nodes and operators",
         }
     }
 }

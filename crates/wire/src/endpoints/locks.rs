@@ -7,20 +7,25 @@ use super::{Json, List, NoContent};
 use crate::api::locks::{
     AcquireLock as AcquireLockRequest, BreakLock as BreakLockRequest,
     DefineLock as DefineLockRequest, LeaveLine, LockReply, LockStatus, LockToken,
+    PermitLock as PermitLockRequest,
 };
 
 endpoints! {
     tag "locks";
 
     /// List all locks with their holders.
+    ///
+    /// A node gets the locks that it may hold or see.
     ListLocks: Get "/v1/locks" {
-        access: AnyRole,
+        access: NodeOrOperator,
         reply: List<LockStatus>,
     }
 
     /// Show a lock with its holders and waiters.
+    ///
+    /// A lock that a node may neither hold nor see does not exist for it.
     ShowLock: Get "/v1/locks/{lock}" {
-        access: AnyRole,
+        access: NodeOrOperator,
         path: LockName,
         reply: Json<LockStatus>,
     }
@@ -33,9 +38,19 @@ endpoints! {
         reply: NoContent,
     }
 
+    /// Let nodes hold or see a lock, and keep the rest of its definition.
+    PermitLock: Post "/v1/locks/{lock}/permissions" {
+        access: Operator,
+        path: LockName,
+        body: Json<PermitLockRequest>,
+        reply: NoContent,
+    }
+
     /// Acquire a lock, or wait in line for it.
+    ///
+    /// A node may do so only if the definition of the lock permits it (`may_hold`).
     AcquireLock: Post "/v1/locks/{lock}/acquire" {
-        access: AnyRole,
+        access: NodeOrOperator,
         path: LockName,
         body: Json<AcquireLockRequest>,
         reply: Json<LockReply>,
@@ -43,7 +58,7 @@ endpoints! {
 
     /// Renew the lease of a lock.
     RenewLock: Put "/v1/locks/{lock}/lease" {
-        access: AnyRole,
+        access: NodeOrOperator,
         path: LockName,
         body: Json<LockToken>,
         reply: NoContent,
@@ -51,7 +66,7 @@ endpoints! {
 
     /// Release a lock.
     ReleaseLock: Post "/v1/locks/{lock}/release" {
-        access: AnyRole,
+        access: NodeOrOperator,
         path: LockName,
         body: Json<LockToken>,
         reply: NoContent,
@@ -59,7 +74,7 @@ endpoints! {
 
     /// Leave the line for a lock.
     LeaveLockLine: Post "/v1/locks/{lock}/leave" {
-        access: AnyRole,
+        access: NodeOrOperator,
         path: LockName,
         body: Json<LeaveLine>,
         reply: NoContent,

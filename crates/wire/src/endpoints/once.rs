@@ -8,7 +8,7 @@ use super::definition::endpoints;
 use super::{Json, List, NoContent, WaitQuery};
 use crate::api::once::{
     ClaimOnce, ClaimReply, ContributeFragment, DefineOnce, FinishClaim, KeepClaim, OnceAttempt,
-    OnceReport, OnceStatus, OnceSummary, ResetOnce, StatOnce,
+    OnceReport, OnceStatus, OnceSummary, PermitOnce, ResetOnce, StatOnce,
 };
 
 /// How to evaluate a task.
@@ -38,7 +38,7 @@ endpoints! {
 
     /// Check whether the caller could claim a task now.
     ShowOnceStanding: Get "/v1/once/{app}/standing" {
-        access: AnyRole,
+        access: NodeOrOperator,
         path: AppName,
         query: OnceStatusQuery,
         reply: Json<OnceStatus>,
@@ -49,15 +49,25 @@ endpoints! {
     ///
     /// The definition is not stored.
     CheckOnceStanding: Post "/v1/once/{app}/standing" {
-        access: AnyRole,
+        access: NodeOrOperator,
         path: AppName,
         body: Json<StatOnce>,
         reply: Json<OnceStatus>,
     }
 
+    /// Let nodes take part in a task.
+    PermitOnceTask: Post "/v1/once/{app}/permissions" {
+        access: Operator,
+        path: AppName,
+        body: Json<PermitOnce>,
+        reply: NoContent,
+    }
+
     /// Define a once task.
+    ///
+    /// A node may do so only if operators permit it (`init_on`).
     DefineOnceTask: Put "/v1/once/{app}/definition" {
-        access: AnyRole,
+        access: NodeOrOperator,
         path: AppName,
         body: Json<DefineOnce>,
         reply: NoContent,
@@ -80,7 +90,7 @@ endpoints! {
 
     /// Claim a task. Only one caller succeeds.
     ClaimOnceTask: Post "/v1/once/{app}/claims" {
-        access: AnyRole,
+        access: NodeOrOperator,
         path: AppName,
         body: Json<ClaimOnce>,
         reply: Json<ClaimReply>,
@@ -88,7 +98,7 @@ endpoints! {
 
     /// Renew the lease of a claim.
     KeepOnceClaim: Put "/v1/once/{app}/claims/{token}" {
-        access: AnyRole,
+        access: NodeOrOperator,
         path: (AppName, u64),
         body: Json<KeepClaim>,
         reply: NoContent,
@@ -96,7 +106,7 @@ endpoints! {
 
     /// Report the outcome of a claim.
     FinishOnceClaim: Put "/v1/once/{app}/claims/{token}/outcome" {
-        access: AnyRole,
+        access: NodeOrOperator,
         path: (AppName, u64),
         body: Json<FinishClaim>,
         reply: NoContent,
@@ -104,7 +114,7 @@ endpoints! {
 
     /// Show an attempt that has ended; can wait for its end.
     ShowOnceAttempt: Get "/v1/once/{app}/attempts/{token}" {
-        access: AnyRole,
+        access: NodeOrOperator,
         path: (AppName, u64),
         query: WaitQuery,
         reply: Json<OnceAttempt>,

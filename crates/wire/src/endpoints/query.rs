@@ -9,7 +9,7 @@ endpoints! {
 
     /// Query nodes, facts, resources, classes, reports and events, as far as the caller may see them.
     RunQuery: Post "/v1/query" {
-        access: AnyRole,
+        access: NodeOrOperator,
         body: Json<QueryRequest>,
         reply: Json<QueryReply>,
         old_data: Allowed,

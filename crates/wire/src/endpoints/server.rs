@@ -26,11 +26,13 @@ endpoints! {
 
     /// Return metrics for Prometheus.
     ShowMetrics: Get "/metrics" {
-        access: AnyRole,
+        access: OperatorOrServer,
         reply: Text<OpenMetrics>,
     }
 
     /// Show this server.
+    ///
+    /// Nodes do not get the number of connected agents: it is 0 for them.
     ShowServer: Get "/v1/server" {
         access: AnyRole,
         reply: Json<ServerStatus>,

@@ -7,7 +7,8 @@ use utoipa::IntoParams;
 use super::definition::endpoints;
 use super::{Json, List, NoContent};
 use crate::api::triggers::{
-    FireReply, FireTrigger as FireTriggerRequest, TriggerEvent, TriggerLimits, TriggerSummary,
+    FireReply, FireTrigger as FireTriggerRequest, PermitTrigger as PermitTriggerRequest,
+    TriggerEvent, TriggerLimits, TriggerSummary,
 };
 
 /// Which trigger events to list.
@@ -25,8 +26,10 @@ endpoints! {
     tag "triggers";
 
     /// Fire a trigger: start a run on each of its nodes.
+    ///
+    /// A node may do so only if the definition of the trigger permits it (`fired_by`, `hosts`).
     FireTrigger: Post "/v1/triggers/{trigger}/fire" {
-        access: AnyRole,
+        access: NodeOrOperator,
         path: TriggerName,
         body: Json<FireTriggerRequest>,
         reply: Json<FireReply>,
@@ -50,6 +53,14 @@ endpoints! {
         access: Operator,
         path: TriggerName,
         body: Json<TriggerLimits>,
+        reply: NoContent,
+    }
+
+    /// Let nodes fire a trigger, and keep the rest of its definition.
+    PermitTrigger: Post "/v1/triggers/{trigger}/permissions" {
+        access: Operator,
+        path: TriggerName,
+        body: Json<PermitTriggerRequest>,
         reply: NoContent,
     }
 

@@ -1,5 +1,7 @@
 //! The peer of a connection.
 
+use std::collections::BTreeMap;
+
 use bunraku_model::{NodeName, Role};
 use jiff::Timestamp;
 use rustls::pki_types::CertificateDer;
@@ -7,6 +9,7 @@ use rustls::pki_types::CertificateDer;
 use crate::certificate::{Certificate, CertificateError};
 use crate::fingerprint::Fingerprint;
 use crate::serial::Serial;
+use crate::trusted_extensions::extensions_of;
 
 /// The holder of a verified certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +20,8 @@ pub struct PeerIdentity {
     pub fingerprint: Fingerprint,
     pub not_before: Timestamp,
     pub not_after: Timestamp,
+    /// The Puppet extensions, such as `pp_role`.
+    pub extensions: BTreeMap<String, String>,
 }
 
 /// The reason why a verified certificate does not name a peer.
@@ -49,6 +54,7 @@ impl PeerIdentity {
             fingerprint: certificate.fingerprint,
             not_before: certificate.not_before,
             not_after: certificate.not_after,
+            extensions: extensions_of(der).map_err(PeerError)?,
         })
     }
 }

@@ -148,8 +148,8 @@ fn invite(ttl: HumanDuration, context: &Context) -> Result<Exit, Failure> {
         output::write(&format!("{}\n", invitation.token))?;
         let server = client.server().await;
         let server = server.map_or_else(|| "SERVER:8150".to_owned(), |server| server.to_string());
-        eprintln!("\nhint: on the new server, put the token into a file and run");
-        eprintln!(
+        note!("\nhint: on the new server, put the token into a file and run");
+        note!(
             "  bunraku cluster join {server} --ca-fingerprint {} --token-file FILE --address ITS-ADDRESS",
             invitation.ca_fingerprint
         );
@@ -163,8 +163,8 @@ fn remove(server: &NodeName, context: &Context) -> Result<Exit, Failure> {
             .call(RemoveServer.at(server))
             .await
             .map_err(|error| failed(&error))?;
-        eprintln!("{server} is no longer a member.");
-        eprintln!(
+        note!("{server} is no longer a member.");
+        note!(
             "\nhint: it still has the CA keys; delete {} there",
             context.loaded.file.server.data_dir.display()
         );
@@ -187,7 +187,7 @@ fn drain(
             .await
             .map_err(|error| failed(&error))?;
         if !draining {
-            eprintln!("{server} may store data again.");
+            note!("{server} may store data again.");
             return Ok(Exit::Done);
         }
         let mut said = None;
@@ -201,11 +201,11 @@ fn drain(
                 .iter()
                 .any(|datastore| datastore.name.as_ref() == Some(server));
             if !keeps {
-                eprintln!("{server} stores no data; you can take it out of service.");
+                note!("{server} stores no data; you can take it out of service.");
                 return Ok(Exit::Done);
             }
             if !wait {
-                eprintln!(
+                note!(
                     "The datastore of {server} is being moved; watch it with `bunraku cluster status`."
                 );
                 return Ok(Exit::Done);
@@ -213,7 +213,7 @@ fn drain(
             let newest = status.events.last().map(|event| event.what.clone());
             if newest != said {
                 if let Some(what) = &newest {
-                    eprintln!("{what}");
+                    note!("{what}");
                 }
                 said = newest;
             }

@@ -84,9 +84,9 @@ fn print_answers(heard: &[DatastoreAnswer]) {
                 None => "reachable; its datastore does not answer".to_owned(),
             },
         };
-        eprintln!("  {}  {text}", one.name);
+        note!("  {}  {text}", one.name);
     }
-    eprintln!();
+    note!();
 }
 
 fn confirmed(arguments: &RecoverArguments) -> Result<bool, Failure> {
@@ -132,35 +132,36 @@ async fn from_survivor(
         return Err(Failure::new("nothing was changed").exit(Exit::Refused));
     }
     let unfenced = operator.recover(&decision).await?;
-    eprintln!(
+    note!(
         "Recovery started: {} restarts with its data in epoch {}.",
-        decision.from, decision.epoch
+        decision.from,
+        decision.epoch
     );
     for name in unfenced {
-        eprintln!("{name} was unreachable: its old data is set aside when it returns");
+        note!("{name} was unreachable: its old data is set aside when it returns");
     }
-    eprintln!("\nhint: watch the other servers return with `bunraku cluster status`");
+    note!("\nhint: watch the other servers return with `bunraku cluster status`");
     Ok(Exit::Done)
 }
 
 fn print_decision(decision: &RecoveryDecision) {
-    eprintln!(
+    note!(
         "{} has the newest data of the reachable servers ({})",
         decision.from,
         progress_text(decision.progress)
     );
-    eprintln!(
+    note!(
         "it becomes the only datastore (epoch {}); others are added afterwards",
         decision.epoch
     );
     for (name, progress) in &decision.fenced {
         let text = progress.map_or_else(String::new, |it| format!(" ({})", progress_text(it)));
-        eprintln!("the data of {name}{text} is set aside and never used again");
+        note!("the data of {name}{text} is set aside and never used again");
     }
     for name in &decision.lost {
-        eprintln!("{name} is considered lost");
+        note!("{name} is considered lost");
     }
-    eprintln!(
+    note!(
         "possible data loss: writes after revision {revision} that {from} had not received\n",
         revision = decision.progress.revision,
         from = decision.from
@@ -210,7 +211,7 @@ async fn from_snapshot(
     {
         return refuse("the server on this machine is running: stop it first".to_owned());
     }
-    eprintln!(
+    note!(
         "possible data loss: all writes after the snapshot {}\n",
         snapshot.display()
     );
@@ -226,7 +227,7 @@ async fn from_snapshot(
     let newest = reports.map(|report| report.epoch).max().unwrap_or_default();
     let epoch = newest.max(directory.counters()?.epoch) + 1;
     recover::from_snapshot(&directory, &me, &program, snapshot, epoch).await?;
-    eprintln!(
+    note!(
         "Data restored in epoch {epoch}.\n\nhint: start the server here with `bunraku server`, then the others"
     );
     Ok(Exit::Done)

@@ -160,20 +160,18 @@ pub(crate) fn init(arguments: InitArguments, context: &Context) -> Result<Exit, 
     let directory = Directory::of(&data_dir);
     let me = setup::init(&directory, &new, arguments.datastores, Timestamp::now())
         .map_err(|error| Failure::from(error).exit(Exit::Refused))?;
-    eprintln!(
+    note!(
         "Created cluster {cluster} with {name} as its first server.",
         cluster = me.cluster,
         name = new.name
     );
     if arguments.datastores > 1 {
-        eprintln!(
+        note!(
             "It stores all data until there are {} servers.",
             arguments.datastores
         );
     }
-    eprintln!(
-        "\nhint: start it with `bunraku server`, then add others with `bunraku cluster invite`"
-    );
+    note!("\nhint: start it with `bunraku server`, then add others with `bunraku cluster invite`");
     Ok(Exit::Done)
 }
 
@@ -203,23 +201,23 @@ pub(crate) fn join(arguments: JoinArguments, context: &Context) -> Result<Exit, 
     };
     match &welcome.authority {
         Some(files) => place_authority(&data_dir.join("ca"), files)?,
-        None => eprintln!(
+        None => note!(
             "warning: the cluster uses a Puppet CA; copy its directory to this server and set `directory` under [server.authority]"
         ),
     }
     setup::join(&directory, &new, &welcome, Timestamp::now())?;
-    eprintln!(
+    note!(
         "{} joined cluster {}, which now has {}.",
         new.name,
         welcome.cluster,
         output::count(welcome.members.len(), "server")
     );
     if welcome.members.len() == 2 {
-        eprintln!(
+        note!(
             "warning: with two servers, only one stores the data; add a third to tolerate a failure"
         );
     }
-    eprintln!("\nhint: start it with `bunraku server`");
+    note!("\nhint: start it with `bunraku server`");
     Ok(Exit::Done)
 }
 
@@ -261,7 +259,7 @@ async fn ask_over_ssh(
         key,
         server: new.joining(Timestamp::now()),
     };
-    eprintln!(
+    note!(
         "waiting for {} to verify this machine over SSH",
         arguments.to
     );
@@ -269,7 +267,7 @@ async fn ask_over_ssh(
         .call_with(JoinClusterOverSsh, &request)
         .await
         .map_err(|error| failed(&error))?;
-    eprintln!("verified by {}", reply.verified_by);
+    note!("verified by {}", reply.verified_by);
     waiting.welcome()
 }
 

@@ -77,7 +77,7 @@ fn show(status: &ClusterStatus) -> Result<(), Failure> {
         output::write(&format!("waiting: {waiting}\n"))?;
     }
     for hint in hints(status) {
-        eprintln!("{hint}");
+        note!("{hint}");
     }
     for event in status.events.iter().rev().take(5).rev() {
         output::write(&format!(
@@ -106,7 +106,7 @@ fn show_sight(sight: &ClusterView, json: bool) -> Result<Exit, Failure> {
         output::json(sight)?;
         return Ok(Exit::SomeNodesFailed);
     }
-    eprintln!(
+    note!(
         "warning: the store does not answer; this is the view of {}",
         sight.seen_by
     );

@@ -35,9 +35,10 @@ pub(super) fn publish(source: &SourceArgs, context: &Context) -> Result<Exit, Fa
             return Ok(Exit::Done);
         }
         output::write(&describe("published", &published))?;
-        eprintln!(
+        note!(
             "\nhint: to use it in an environment, add `{}: {}` to `modules.yaml`",
-            published.name, published.version
+            published.name,
+            published.version
         );
         Ok(Exit::Done)
     })
@@ -109,7 +110,7 @@ pub(super) fn remove(name: &str, version: &str, context: &Context) -> Result<Exi
     context.with_client(|client| async move {
         let at = RemoveModuleVersion.at((&name.to_owned(), &version.to_owned()));
         map_reply(client.call(at).await)?;
-        eprintln!("Removed {name} {version}. Catalogs that pin it can still use it.");
+        note!("Removed {name} {version}. Catalogs that pin it can still use it.");
         Ok(Exit::Done)
     })
 }
@@ -125,7 +126,7 @@ pub(super) fn trust(file: &Path, context: &Context) -> Result<Exit, Failure> {
             return Ok(Exit::Done);
         }
         output::write(&format!("servers trust the key {}\n", trusted.fingerprint))?;
-        eprintln!("\nhint: to trust it on a node, copy the key to /etc/bunraku/module-keys there");
+        note!("\nhint: to trust it on a node, copy the key to /etc/bunraku/module-keys there");
         Ok(Exit::Done)
     })
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use bunraku_compile::modules::{LARGEST_PACKAGE, ModuleSource, fetch};
+use bunraku_compile::modules::{LARGEST_PACKAGE, ModuleReach, ModuleSource, fetch};
 
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -40,7 +40,7 @@ impl SourceArgs {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
-        let package = runtime.block_on(fetch(&source, scratch.path()));
+        let package = runtime.block_on(fetch(&source, scratch.path(), ModuleReach::Local));
         let package = package.map_err(|error| {
             Failure::new(format!("cannot fetch {source}"))
                 .caused_by(&error)

@@ -127,7 +127,7 @@ async fn end_leftovers(records: &WorkLog) -> Result<(), Failure> {
         }
         if left != told {
             let list: Vec<String> = left.iter().map(LeftProcess::to_string).collect();
-            eprintln!("waiting for {}, of an earlier attempt", list.join(", "));
+            note!("waiting for {}, of an earlier attempt", list.join(", "));
             told = left;
         }
         tokio::time::sleep(LOOK).await;
@@ -151,7 +151,7 @@ async fn refused(
     standing: OnceStatus,
 ) -> Result<u8, Failure> {
     let app = &arguments.app;
-    eprintln!("{}", describe_status(app, &standing));
+    note!("{}", describe_status(app, &standing));
     match (&standing, arguments.wait) {
         (OnceStatus::Busy { attempt }, Some(span)) => {
             wait_for(client, app, attempt.token, span.0).await
@@ -180,7 +180,7 @@ async fn wait_for(
         let attempt: OnceAttempt = client.call(at).await.map_err(|error| failed(&error))?;
         let told = match attempt.outcome {
             AttemptOutcome::Running if left.is_zero() => {
-                eprintln!("{app} is still being run by {}", attempt.by);
+                note!("{app} is still being run by {}", attempt.by);
                 return Ok(super::BUSY);
             }
             AttemptOutcome::Running => continue,
@@ -188,7 +188,7 @@ async fn wait_for(
             AttemptOutcome::Failed { exit_code, .. } => (exit_code, "failed"),
             AttemptOutcome::Abandoned => (1, "was abandoned"),
         };
-        eprintln!("{app} {} (attempt {token} by {})", told.1, attempt.by);
+        note!("{app} {} (attempt {token} by {})", told.1, attempt.by);
         return Ok(told.0);
     }
 }

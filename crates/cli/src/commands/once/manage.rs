@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use bunraku_model::{AppName, NodeName};
 use bunraku_wire::Client;
 use bunraku_wire::api::once::{
-    AttemptOutcome, ContributeFragment, DefineOnce, OnceAttempt, OnceEvent, OnceReport, OnceStatus,
-    OnceSummary, ResetOnce,
+    AttemptOutcome, ContributeFragment, DefineOnce, OnceAttempt, OnceEvent, OncePermissions,
+    OnceReport, OnceStatus, OnceSummary, PermitOnce, ResetOnce,
 };
 use bunraku_wire::endpoints::{
-    AddOnceFragment, DefineOnceTask, Endpoint, ListOnceTasks, RemoveOnceFragment, ResetOnceTask,
-    ShowOnceTask,
+    AddOnceFragment, DefineOnceTask, Endpoint, ListOnceTasks, PermitOnceTask, RemoveOnceFragment,
+    ResetOnceTask, ShowOnceTask,
 };
 use clap::Subcommand;
 use jiff::Timestamp;
@@ -20,6 +20,7 @@ use crate::connection::failed;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::node_list::{self, NodeList};
 use crate::output::{self, Table, ago};
 
 #[derive(Subcommand)]
@@ -35,6 +36,23 @@ pub(crate) enum OnceCommand {
         /// File with a JSON object; `-` reads standard input
         #[arg(short, long, value_name = "FILE")]
         file: PathBuf,
+    },
+    /// Let nodes take part in a task, whether it is defined yet or not
+    #[command(after_help = format!("{}
+
+Example:
+  bunraku once permit app_1 --init-on deploy.example.com --contributors 'web-*.example.com'", node_list::FORMS))]
+    Permit {
+        app: AppName,
+        /// Nodes that may define it and run it
+        #[arg(long, value_name = "NODE,…")]
+        init_on: Vec<NodeList>,
+        /// Nodes that may contribute a fragment
+        #[arg(long, value_name = "NODE,…")]
+        contributors: Vec<NodeList>,
+        /// Remove the permissions that are not named here
+        #[arg(long)]
+        replace: bool,
     },
     /// Contribute a host's fragment of a definition
     #[command(
@@ -87,14 +105,32 @@ pub(crate) fn run(command: OnceCommand, context: &Context) -> Result<Exit, Failu
                 let at = DefineOnceTask.at(&app);
                 let defined = client.call_with(at, &request).await;
                 defined.map_err(|error| failed(&error))?;
-                eprintln!("Defined {app}.");
+                note!("Defined {app}.");
+                Ok(Exit::Done)
+            }
+            OnceCommand::Permit {
+                app,
+                init_on,
+                contributors,
+                replace,
+            } => {
+                let permissions = OncePermissions {
+                    init_on: node_list::entries(init_on),
+                    contributors: node_list::entries(contributors),
+                };
+                let request = PermitOnce {
+                    permissions,
+                    replace,
+                };
+                let permitted = client.call_with(PermitOnceTask.at(&app), &request).await;
+                permitted.map_err(|error| failed(&error))?;
                 Ok(Exit::Done)
             }
             OnceCommand::Reset { app, reason } => {
                 let at = ResetOnceTask.at(&app);
                 let reset = client.call_with(at, &ResetOnce { reason }).await;
                 reset.map_err(|error| failed(&error))?;
-                eprintln!("Reset {app}. It can run again.");
+                note!("Reset {app}. It can run again.");
                 Ok(Exit::Done)
             }
             OnceCommand::Fragment { .. } => Ok(Exit::Done),
@@ -121,7 +157,7 @@ async fn fragment(
     };
     outcome.map_err(|error| failed(&error))?;
     let done = if remove { "Removed" } else { "Stored" };
-    eprintln!("{done} the fragment of {host} for {app}.");
+    note!("{done} the fragment of {host} for {app}.");
     Ok(Exit::Done)
 }
 
@@ -174,6 +210,15 @@ async fn show(client: &Client, app: &AppName, json: bool) -> Result<Exit, Failur
     if let (Some(definition), Some(by)) = (&report.definition, &report.defined_by) {
         let definition = serde_json::to_string_pretty(definition)?;
         text.push_str(&format!("\ndefined by {by}\n{definition}\n"));
+    }
+    let permitted = &report.permissions;
+    for (what, list) in [
+        ("init", &permitted.init_on),
+        ("contribute", &permitted.contributors),
+    ] {
+        if !list.is_empty() {
+            text.push_str(&format!("may {what}: {}\n", node_list::words(list)));
+        }
     }
     for (host, part) in &report.parts {
         text.push_str(&format!("fragment of {host}: {part}\n"));

@@ -122,11 +122,11 @@ async fn without_a_server(
 }
 
 fn print_reply(name: &TriggerName, reply: &FireReply) -> Exit {
-    eprintln!("{}", firing_text(name, reply));
+    note!("{}", firing_text(name, reply));
     match reply {
         FireReply::Fired { unknown, .. } => {
             for host in unknown {
-                eprintln!("✗ {host}  unknown");
+                note!("✗ {host}  unknown");
             }
             if unknown.is_empty() {
                 Exit::Done

@@ -1,15 +1,16 @@
 //! `bunraku trigger define`: the limits of a trigger.
 
-use bunraku_model::{NodeName, TriggerName};
+use bunraku_model::TriggerName;
 use bunraku_wire::Client;
-use bunraku_wire::api::triggers::TriggerLimits;
-use bunraku_wire::endpoints::{Endpoint, LimitTrigger};
+use bunraku_wire::api::triggers::{PermitTrigger, TriggerLimits};
+use bunraku_wire::endpoints::{self, Endpoint, LimitTrigger};
 use clap::Args;
 
 use crate::connection::failed;
 use crate::duration::HumanDuration;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::node_list::{self, NodeList};
 
 /// Define the limits and hosts of a trigger, and who may fire it
 #[derive(Args)]
@@ -38,9 +39,13 @@ pub(crate) struct DefineArguments {
     #[arg(long, value_name = "SPAN", requires = "occurrences")]
     within: Option<HumanDuration>,
 
-    /// Nodes that may fire it; operators always may
-    #[arg(long, value_delimiter = ',', value_name = "NODE,…")]
-    fired_by: Vec<NodeName>,
+    /// Nodes that may fire it [default: none; operators always may]
+    #[arg(long, value_name = "NODE,…")]
+    fired_by: Vec<NodeList>,
+
+    /// Hosts at which nodes may fire it, besides those of `--query` [default: none]
+    #[arg(long, value_name = "HOST,…")]
+    hosts: Vec<NodeList>,
 
     /// How often each node may fire it per hour [default: 30]
     #[arg(long, value_name = "COUNT")]
@@ -58,7 +63,8 @@ pub(super) async fn define(client: &Client, arguments: DefineArguments) -> Resul
         interval_seconds: seconds(arguments.interval),
         occurrences: arguments.occurrences,
         within_seconds: seconds(arguments.within),
-        fired_by: arguments.fired_by,
+        fired_by: node_list::entries(arguments.fired_by),
+        hosts: node_list::entries(arguments.hosts),
         budget: arguments.budget,
         query: arguments.query,
     };
@@ -69,15 +75,56 @@ pub(super) async fn define(client: &Client, arguments: DefineArguments) -> Resul
     Ok(Exit::Done)
 }
 
+/// Let nodes fire a trigger, and keep the rest of its definition
+#[derive(Args)]
+#[command(
+    after_help = format!("{}
+
+Example:
+  bunraku trigger permit 'refresh load balancers' --fired-by 'web-*.example.com' --hosts 'lb*.example.com'", node_list::FORMS)
+)]
+pub(crate) struct PermitArguments {
+    name: TriggerName,
+
+    /// Nodes that may fire it
+    #[arg(long, value_name = "NODE,…")]
+    fired_by: Vec<NodeList>,
+
+    /// Hosts at which nodes may fire it
+    #[arg(long, value_name = "HOST,…")]
+    hosts: Vec<NodeList>,
+
+    /// Remove the permissions that are not named here
+    #[arg(long)]
+    replace: bool,
+}
+
+pub(super) async fn permit(client: &Client, arguments: PermitArguments) -> Result<Exit, Failure> {
+    let request = PermitTrigger {
+        fired_by: node_list::entries(arguments.fired_by),
+        hosts: node_list::entries(arguments.hosts),
+        replace: arguments.replace,
+    };
+    let permitted = client
+        .call_with(endpoints::PermitTrigger.at(&arguments.name), &request)
+        .await;
+    permitted.map_err(|error| failed(&error))?;
+    Ok(Exit::Done)
+}
+
 /// Summarizes limits.
 pub(super) fn describe(limits: &TriggerLimits) -> String {
     let mut words = holding_words(limits);
-    if !limits.fired_by.is_empty() {
-        let names: Vec<&str> = limits.fired_by.iter().map(NodeName::as_str).collect();
-        words.push(match names.len() {
-            0..=3 => format!("only {} may fire it", names.join(", ")),
-            count => format!("only {count} nodes may fire it"),
-        });
+    if limits.fired_by.is_empty() {
+        words.push("only operators may fire it".to_owned());
+    } else {
+        words.push(format!(
+            "{} may fire it",
+            node_list::words(&limits.fired_by)
+        ));
+        if !limits.hosts.is_empty() {
+            words.push(format!("at {}", node_list::words(&limits.hosts)));
+        }
     }
     if let Some(budget) = limits.budget {
         words.push(format!("{budget} times per hour and node"));
@@ -85,11 +132,7 @@ pub(super) fn describe(limits: &TriggerLimits) -> String {
     if let Some(query) = &limits.query {
         words.push(format!("for {query}"));
     }
-    if words.is_empty() {
-        "none".to_owned()
-    } else {
-        words.join(", ")
-    }
+    words.join(", ")
 }
 
 /// Describes the limits that hold firings back. Reactors use the same words.

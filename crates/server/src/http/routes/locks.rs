@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use bunraku_wire::endpoints::{
-    AcquireLock, BreakLock, DefineLock, LeaveLockLine, ListLocks, ReleaseLock, RenewLock, ShowLock,
+    AcquireLock, BreakLock, DefineLock, LeaveLockLine, ListLocks, PermitLock, ReleaseLock,
+    RenewLock, ShowLock,
 };
 
 use super::longest_wait;
@@ -15,6 +16,7 @@ pub(crate) fn add_routes(routes: Routes) -> Routes {
         .add(ListLocks, list)
         .add(ShowLock, show)
         .add(DefineLock, define)
+        .add(PermitLock, permit)
         .add(AcquireLock, acquire)
         .add(RenewLock, renew)
         .add(ReleaseLock, release)
@@ -23,11 +25,13 @@ pub(crate) fn add_routes(routes: Routes) -> Routes {
 }
 
 async fn list(call: Call<ListLocks>) -> HandlerResult<ListLocks> {
-    Ok(call.services.locks.list().await?)
+    let caller = call.caller()?.for_cues();
+    Ok(call.services.locks.list(caller).await?)
 }
 
 async fn show(call: Call<ShowLock>) -> HandlerResult<ShowLock> {
-    Ok(call.services.locks.show(&call.path).await?)
+    let caller = call.caller()?.for_cues();
+    Ok(call.services.locks.show(&call.path, caller).await?)
 }
 
 async fn define(call: Call<DefineLock>) -> HandlerResult<DefineLock> {
@@ -35,8 +39,13 @@ async fn define(call: Call<DefineLock>) -> HandlerResult<DefineLock> {
     Ok(())
 }
 
+async fn permit(call: Call<PermitLock>) -> HandlerResult<PermitLock> {
+    call.services.locks.permit(&call.path, &call.body).await?;
+    Ok(())
+}
+
 async fn acquire(call: Call<AcquireLock>) -> HandlerResult<AcquireLock> {
-    let owner = call.by()?;
+    let owner = call.caller()?.for_cues();
     let most = longest_wait(call.body.wait_seconds);
     let locks = &call.services.locks;
     let reply = tokio::select! {
@@ -50,7 +59,7 @@ async fn renew(call: Call<RenewLock>) -> HandlerResult<RenewLock> {
     let renewed = call
         .services
         .locks
-        .renew(&call.path, call.by()?, call.body.token);
+        .renew(&call.path, call.caller()?.for_cues(), call.body.token);
     renewed.await?;
     Ok(())
 }

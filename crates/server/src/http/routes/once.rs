@@ -5,14 +5,14 @@ use std::time::Duration;
 use bunraku_wire::api::once::StatOnce;
 use bunraku_wire::endpoints::{
     AddOnceFragment, CheckOnceStanding, ClaimOnceTask, DefineOnceTask, FinishOnceClaim,
-    KeepOnceClaim, ListOnceTasks, RemoveOnceFragment, ResetOnceTask, ShowOnceAttempt,
-    ShowOnceStanding, ShowOnceTask,
+    KeepOnceClaim, ListOnceTasks, PermitOnceTask, RemoveOnceFragment, ResetOnceTask,
+    ShowOnceAttempt, ShowOnceStanding, ShowOnceTask,
 };
 
 use super::longest_wait;
 use crate::http::caller::Caller;
 use crate::http::endpoint::{Call, HandlerResult, Routes};
-use bunraku_cues::once::OnceCaller;
+use bunraku_cues::CueCaller;
 
 /// Adds the handlers of this module.
 pub(crate) fn add_routes(routes: Routes) -> Routes {
@@ -22,6 +22,7 @@ pub(crate) fn add_routes(routes: Routes) -> Routes {
         .add(ListOnceTasks, list)
         .add(ShowOnceTask, show)
         .add(DefineOnceTask, define)
+        .add(PermitOnceTask, permit)
         .add(AddOnceFragment, contribute)
         .add(RemoveOnceFragment, withdraw)
         .add(ClaimOnceTask, claim)
@@ -31,11 +32,8 @@ pub(crate) fn add_routes(routes: Routes) -> Routes {
         .add(ResetOnceTask, reset)
 }
 
-fn asker(caller: &Caller) -> OnceCaller<'_> {
-    OnceCaller {
-        name: &caller.name,
-        role: caller.role,
-    }
+fn asker(caller: &Caller) -> CueCaller<'_> {
+    caller.for_cues()
 }
 
 async fn show_status(call: Call<ShowOnceStanding>) -> HandlerResult<ShowOnceStanding> {
@@ -78,12 +76,17 @@ async fn define(call: Call<DefineOnceTask>) -> HandlerResult<DefineOnceTask> {
     Ok(())
 }
 
+async fn permit(call: Call<PermitOnceTask>) -> HandlerResult<PermitOnceTask> {
+    call.services.once.permit(&call.path, &call.body).await?;
+    Ok(())
+}
+
 async fn contribute(call: Call<AddOnceFragment>) -> HandlerResult<AddOnceFragment> {
     let (app, host) = &call.path;
-    let contributed = call
-        .services
-        .once
-        .contribute(app, host, &call.body.fragment);
+    let contributed =
+        call.services
+            .once
+            .contribute(app, host, &call.body.fragment, asker(call.caller()?));
     contributed.await?;
     Ok(())
 }
@@ -125,10 +128,11 @@ async fn finish(call: Call<FinishOnceClaim>) -> HandlerResult<FinishOnceClaim> {
 
 async fn attempt(call: Call<ShowOnceAttempt>) -> HandlerResult<ShowOnceAttempt> {
     let (app, token) = &call.path;
+    let (asker, once) = (asker(call.caller()?), &call.services.once);
     let most = longest_wait(call.query.wait_seconds);
     let attempt = tokio::select! {
-        attempt = call.services.once.wait(app, *token, most) => attempt?,
-        () = call.services.shutdown.cancelled() => call.services.once.wait(app, *token, Duration::ZERO).await?,
+        attempt = once.wait(app, *token, asker, most) => attempt?,
+        () = call.services.shutdown.cancelled() => once.wait(app, *token, asker, Duration::ZERO).await?,
     };
     Ok(attempt)
 }

@@ -1,11 +1,11 @@
 //! Triggers.
 
 use bunraku_wire::endpoints::{
-    FireTrigger, LimitTrigger, ListTriggerEvents, ListTriggers, RemoveTriggerLimits, ShowTrigger,
+    FireTrigger, LimitTrigger, ListTriggerEvents, ListTriggers, PermitTrigger, RemoveTriggerLimits,
+    ShowTrigger,
 };
 
 use crate::http::endpoint::{Call, HandlerResult, Routes};
-use bunraku_cues::once::OnceCaller;
 
 /// Adds the handlers of this module.
 pub(crate) fn add_routes(routes: Routes) -> Routes {
@@ -14,16 +14,13 @@ pub(crate) fn add_routes(routes: Routes) -> Routes {
         .add(ListTriggers, list)
         .add(ShowTrigger, show)
         .add(LimitTrigger, define)
+        .add(PermitTrigger, permit)
         .add(RemoveTriggerLimits, forget)
         .add(ListTriggerEvents, history)
 }
 
 async fn fire(call: Call<FireTrigger>) -> HandlerResult<FireTrigger> {
-    let caller = call.caller()?;
-    let asker = OnceCaller {
-        name: &caller.name,
-        role: caller.role,
-    };
+    let asker = call.caller()?.for_cues();
     let fired = call.services.triggers.fire(&call.path, asker, &call.body);
     Ok(fired.await?)
 }
@@ -40,6 +37,14 @@ async fn define(call: Call<LimitTrigger>) -> HandlerResult<LimitTrigger> {
     call.services
         .triggers
         .define(&call.path, &call.body)
+        .await?;
+    Ok(())
+}
+
+async fn permit(call: Call<PermitTrigger>) -> HandlerResult<PermitTrigger> {
+    call.services
+        .triggers
+        .permit(&call.path, &call.body)
         .await?;
     Ok(())
 }
