@@ -1,12 +1,9 @@
 base:
   '*':
     - base
-  'role:database':
-    - match: grain
+  'dev1.devco.net':
     - database
-  'role:web':
-    - match: grain
+  'L@dev2.devco.net,dev3.devco.net,dev4.devco.net':
     - web
-  'balancer:true':
-    - match: grain
+  'dev4.devco.net':
     - balancer

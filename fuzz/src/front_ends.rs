@@ -6,7 +6,9 @@ use bunraku_model::{Catalog, NodeName};
 use bunraku_plan::{Inventory, PlanOptions, plan_site};
 use bunraku_puppet::{NoModules, Sources};
 use bunraku_query::{Index, Limits, Query};
-use bunraku_states::{Function, Input, Lookup, Target, Tree, World, WorldError, compile};
+use bunraku_states::{
+    FactTrust, Function, Input, Lookup, Target, Tree, World, WorldError, compile,
+};
 use serde_json::{Map, Value, json};
 
 use crate::text;
@@ -73,6 +75,7 @@ fn compile_states(source: &str, pillar: &str, facts: Map<String, Value>) {
             name: "fuzz".to_owned(),
             source: source.to_owned(),
         },
+        fact_trust: FactTrust::Sent { may_target: true },
         ..Input::default()
     };
     match compile(&world, &input) {

@@ -32,6 +32,9 @@ pub struct EnvironmentSettings {
     /// An operator allows the repository to run programs on servers (`compiler: external`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allows_external_compiler: bool,
+    /// Whether the facts of nodes decide which state files and data they get.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub fact_targeting: bool,
     pub created: Timestamp,
 }
 

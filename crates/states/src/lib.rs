@@ -27,7 +27,7 @@ mod top;
 mod world;
 mod yaml;
 
-pub use compile::{CompiledStates, Input, Target, compile};
+pub use compile::{CompiledStates, FactTrust, Input, Target, compile};
 pub use data::{read_data, read_document};
 pub use grains::grains;
 pub use low::LowState;

@@ -5,22 +5,24 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use crate::jinja::{Renderer, Scope};
+use crate::jinja::{Renderer, Scope, taint};
 use crate::matcher::Subject;
 use crate::merge::merge;
 use crate::problem::{CompileError, Problem};
-use crate::sls::{Files, Spot, root_map};
+use crate::sls::{Files, Shadow, Spot, root_map};
 use crate::top;
 use crate::world::{Tree, World};
 
 const DEEPEST_INCLUDE: usize = 64;
 
-/// Renders and merges the data of a node. `over` wins over all files.
+/// Renders and merges the data of a node. `over` wins over all files. With `facts`, they must not
+/// create structure.
 pub(crate) fn read(
     world: &Arc<dyn World>,
     node: &str,
     grains: &Map<String, Value>,
     over: &Map<String, Value>,
+    facts: Option<&Map<String, Value>>,
 ) -> Result<Map<String, Value>, CompileError> {
     let scope = Arc::new(Scope::new(
         Arc::clone(world),
@@ -28,11 +30,19 @@ pub(crate) fn read(
         grains.clone(),
         over.clone(),
     ));
-    let renderer = Renderer::new(Tree::Pillar, scope);
+    let renderer = Renderer::new(Tree::Pillar, Arc::clone(&scope));
+    let shadow = facts.map(|facts| {
+        let scope = scope.shadow(taint::encoded(grains), over.clone());
+        Renderer::shadow(Tree::Pillar, Arc::new(scope), facts)
+    });
     let files = Files {
         tree: Tree::Pillar,
         world: &**world,
         renderer: &renderer,
+        shadow: shadow.as_ref().map(|renderer| Shadow {
+            renderer,
+            may_target: true,
+        }),
     };
     let subject = Subject {
         node,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
+use crate::jinja::taint::{self, Injection, InjectionKind};
 use crate::jinja::{Renderer, Text};
 use crate::place::Location;
 use crate::problem::Problem;
@@ -47,6 +48,16 @@ pub(crate) struct Files<'a> {
     pub(crate) tree: Tree,
     pub(crate) world: &'a dyn World,
     pub(crate) renderer: &'a Renderer,
+    /// Renders with stand-ins for facts, if facts are not trusted.
+    pub(crate) shadow: Option<Shadow<'a>>,
+}
+
+/// The second rendering of each file.
+#[derive(Clone, Copy)]
+pub(crate) struct Shadow<'a> {
+    pub(crate) renderer: &'a Renderer,
+    /// Facts may add steps to paths in the tree.
+    pub(crate) may_target: bool,
 }
 
 impl Files<'_> {
@@ -79,8 +90,19 @@ impl Files<'_> {
     /// Renders and parses a file.
     pub(crate) fn read(&self, sls: &str, path: &str, source: String) -> Result<Sls, Problem> {
         let variables = variables(sls, path);
+        let mut shadowed = None;
         let text = match pipeline(&source) {
-            Ok(Pipeline::Jinja) => self.renderer.render_source(path, &source, &variables)?,
+            Ok(Pipeline::Jinja) => {
+                let text = self.renderer.render_source(path, &source, &variables)?;
+                if let Some(shadow) = self.shadow {
+                    let other = shadow.renderer.render_source(path, &source, &variables);
+                    let other = other.map_err(depends_on_facts)?;
+                    if other.text != text.text {
+                        shadowed = Some((shadow, other));
+                    }
+                }
+                text
+            }
             Ok(Pipeline::Plain) => self.renderer.plain(path, source),
             Err(name) => {
                 let at = Location {
@@ -93,7 +115,19 @@ impl Files<'_> {
             }
         };
         let text = Arc::new(text);
+        if let Some((_, other)) = &shadowed
+            && let Some(found) = taint::control_character(&other.text)
+        {
+            return Err(injected(other, found));
+        }
         let root = parse(&text.text).map_err(|error| yaml_problem(&text, &error))?;
+        if let Some((shadow, other)) = &shadowed {
+            let as_content = parse(&other.text)
+                .map_err(|error| depends_on_facts(yaml_problem(other, &error)))?;
+            if let Some(found) = taint::difference(&root, &as_content, shadow.may_target) {
+                return Err(injected(&text, found));
+            }
+        }
         let is_init = path.ends_with("/init.sls");
         Ok(Sls {
             name: sls.to_owned(),
@@ -102,6 +136,39 @@ impl Files<'_> {
             text,
         })
     }
+}
+
+fn injected(text: &Text, found: Injection) -> Problem {
+    let at = text.locate(found.line, found.column);
+    match found.what {
+        InjectionKind::Control(character) => Problem::new(
+            format!("a fact contains a control character ({})", named(character)),
+            at,
+        )
+        .hint("facts are what the node says: write it with `| json` or `| yaml_encode`"),
+        InjectionKind::Structure => Problem::new("a fact changes the structure of this file", at)
+            .hint("facts are what the node says: write them with `| json` or `| yaml_encode`"),
+        InjectionKind::Path => Problem::new("a fact adds steps to this path", at).hint(
+            "a fact may fill one step of a path. Run `bunraku environment set NAME --fact-targeting on` to let facts decide which files nodes get",
+        ),
+    }
+}
+
+fn named(character: char) -> String {
+    match character {
+        '\n' => "line break".to_owned(),
+        '\r' => "carriage return".to_owned(),
+        '\t' => "tab".to_owned(),
+        other => format!("U+{:04X}", u32::from(other)),
+    }
+}
+
+/// The problem of a file that cannot be read if facts are content.
+fn depends_on_facts(problem: Problem) -> Problem {
+    let at = problem.at.clone();
+    Problem::new("a fact changes the structure of this file", at)
+        .also(problem.message.clone(), problem.at)
+        .hint("facts are what the node says: write them with `| json` or `| yaml_encode`")
 }
 
 /// Returns the name for a path: `web/init.sls` is `web`; `top.sls` is `top`.

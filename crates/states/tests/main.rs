@@ -1,6 +1,7 @@
 //! State trees, and Salt's results for the same ones.
 
 mod exports;
+mod facts;
 mod generate;
 mod hard_cases;
 mod places;

@@ -53,6 +53,9 @@ pub(crate) enum EnvironmentCommand {
         /// Let the repository run programs on the servers (`compiler: external`)
         #[arg(long)]
         allow_external_compiler: bool,
+        /// Whether facts of nodes decide which state files and data they get [default: off]
+        #[arg(long, value_enum, value_name = "STATE")]
+        fact_targeting: Option<Switch>,
     },
     /// List environments
     List,
@@ -88,6 +91,9 @@ pub(crate) enum EnvironmentCommand {
         /// Do not let the repository run programs on the servers
         #[arg(long, conflicts_with = "allow_external_compiler")]
         deny_external_compiler: bool,
+        /// Whether facts of nodes decide which state files and data they get
+        #[arg(long, value_enum, value_name = "STATE")]
+        fact_targeting: Option<Switch>,
         /// Create a new webhook secret; the old one stops working
         #[arg(long)]
         new_hook_secret: bool,
@@ -114,6 +120,12 @@ pub(crate) enum EnvironmentCommand {
     Modules { name: EnvironmentName },
     /// Lift the pin of an environment, so that pushes deploy again
     Unpin { name: EnvironmentName },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Switch {
+    On,
+    Off,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -144,6 +156,7 @@ pub(crate) fn run(command: EnvironmentCommand, context: &Context) -> Result<Exit
                 order,
                 poll,
                 allow_external_compiler,
+                fact_targeting,
             } => {
                 let new = NewEnvironment {
                     name,
@@ -154,6 +167,7 @@ pub(crate) fn run(command: EnvironmentCommand, context: &Context) -> Result<Exit
                     order,
                     poll_seconds: poll.map(|every| every.0.as_secs()),
                     allow_external_compiler,
+                    fact_targeting: fact_targeting == Some(Switch::On),
                 };
                 let added = client.call_with(CreateEnvironment, &new).await;
                 changed(&added.map_err(|error| failed(&error))?, json, "Created")
@@ -170,6 +184,7 @@ pub(crate) fn run(command: EnvironmentCommand, context: &Context) -> Result<Exit
                 poll,
                 allow_external_compiler,
                 deny_external_compiler,
+                fact_targeting,
                 new_hook_secret,
             } => {
                 let change = EnvironmentChange {
@@ -186,6 +201,7 @@ pub(crate) fn run(command: EnvironmentCommand, context: &Context) -> Result<Exit
                     poll_seconds: poll.map(|every| every.0.as_secs()),
                     allow_external_compiler: (allow_external_compiler || deny_external_compiler)
                         .then_some(allow_external_compiler),
+                    fact_targeting: fact_targeting.map(|switch| switch == Switch::On),
                     new_hook_secret,
                 };
                 let at = ChangeEnvironment.at(&name);
@@ -193,9 +209,12 @@ pub(crate) fn run(command: EnvironmentCommand, context: &Context) -> Result<Exit
                 let set = set.map_err(|error| failed(&error))?;
                 let done = changed(&set, json, "Changed")?;
                 if (order.is_some() || default_order) && set.environment.deployed.is_some() {
-                    eprintln!(
+                    note!(
                         "\nhint: run `bunraku compile --environment {name}` to compile its nodes with this order"
                     );
+                }
+                if fact_targeting.is_some() && set.environment.deployed.is_some() {
+                    note!("\nhint: run `bunraku compile --environment {name}` to compile its nodes again");
                 }
                 Ok(done)
             }
@@ -205,7 +224,7 @@ pub(crate) fn run(command: EnvironmentCommand, context: &Context) -> Result<Exit
             EnvironmentCommand::Remove { name } => {
                 let removed = client.call(RemoveEnvironment.at(&name)).await;
                 removed.map_err(|error| failed(&error))?;
-                eprintln!("Removed environment {name}.");
+                note!("Removed environment {name}.");
                 Ok(Exit::Done)
             }
             EnvironmentCommand::Deploy {
@@ -223,7 +242,7 @@ pub(crate) fn run(command: EnvironmentCommand, context: &Context) -> Result<Exit
             EnvironmentCommand::Unpin { name } => {
                 let unpinned = client.call(UnpinEnvironment.at(&name)).await;
                 unpinned.map_err(|error| failed(&error))?;
-                eprintln!(
+                note!(
                     "Environment {name} is not pinned.\n\nhint: deploy the newest code with `bunraku environment deploy {name} --wait`"
                 );
                 Ok(Exit::Done)
@@ -238,14 +257,14 @@ fn changed(changed: &EnvironmentChanged, json: bool, what: &str) -> Result<Exit,
         return Ok(Exit::Done);
     }
     let name = &changed.environment.name;
-    eprintln!("{what} environment {name}.");
+    note!("{what} environment {name}.");
     if let Some(secret) = &changed.hook_secret {
         let hook = ReceivePush.at(&name.to_string());
-        eprintln!("\nWebhook: POST {hook}, signed with this secret (shown only once):");
+        note!("\nWebhook: POST {hook}, signed with this secret (shown only once):");
         output::write(&format!("{secret}\n"))?;
     }
     if changed.environment.deployed.is_none() {
-        eprintln!("\nhint: deploy its code with `bunraku environment deploy {name} --wait`");
+        note!("\nhint: deploy its code with `bunraku environment deploy {name} --wait`");
     }
     Ok(Exit::Done)
 }
@@ -337,6 +356,12 @@ async fn show(client: &Client, name: &EnvironmentName, json: bool) -> Result<Exi
         (summary.repository.as_ref()).map(|repository| ("repository", repository.to_string()));
     let external = (summary.allows_external_compiler)
         .then(|| ("programs", "allowed (`compiler: external`)".to_owned()));
+    let facts = (summary.fact_targeting).then(|| {
+        (
+            "facts",
+            "decide which state files and data nodes get".to_owned(),
+        )
+    });
     let poll = (summary.poll_seconds).map(|seconds| ("poll", format!("every {seconds} s")));
     let modules = (!detail.modules.is_empty()).then(|| {
         let count = detail.modules.len();
@@ -355,6 +380,7 @@ async fn show(client: &Client, name: &EnvironmentName, json: bool) -> Result<Exi
         .chain(&owner)
         .chain(&poll)
         .chain(&external)
+        .chain(&facts)
         .chain(&modules)
         .chain(&pin)
         .map(|(name, value)| format!("{name:<12} {value}\n"))
@@ -382,7 +408,7 @@ async fn modules(client: &Client, name: &EnvironmentName, json: bool) -> Result<
         return Ok(Exit::Done);
     }
     if detail.modules.is_empty() {
-        eprintln!("The code of {name} names no modules.");
+        note!("The code of {name} names no modules.");
         return Ok(Exit::Done);
     }
     let mut table = Table::new(&["MODULE", "ASKED", "DEPLOYED", "PATH", "SOURCE"]);
@@ -449,7 +475,7 @@ async fn deploy(
         if json {
             output::json(&asked)?;
         } else {
-            eprintln!(
+            note!(
                 "Deploy {} of {name} requested.\n\nhint: see its outcome with `bunraku environment show {name}`",
                 asked.number
             );
@@ -493,7 +519,7 @@ async fn wait_for(
         let waiting = status.progress.waiting;
         if !quiet && waiting != told {
             told = waiting;
-            eprintln!("{} to compile", output::count(waiting, "node"));
+            note!("{} to compile", output::count(waiting, "node"));
         }
     }
 }

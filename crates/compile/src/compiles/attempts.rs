@@ -114,6 +114,7 @@ fn inputs(request: &CompileRequest) -> String {
         "extensions": request.extensions,
         "ordering": request.ordering,
         "external": request.allows_external,
+        "fact_targeting": request.fact_targeting,
         // Another version may have a better compiler.
         "version": env!("CARGO_PKG_VERSION"),
     });

@@ -192,6 +192,7 @@ impl Compiles {
             questions: Some(self.code_session(node)),
             ordering: settings.as_ref().and_then(|settings| settings.order),
             allows_external: settings.is_some_and(|settings| settings.allows_external_compiler),
+            fact_targeting: settings.is_some_and(|settings| settings.fact_targeting),
         }))
     }
 

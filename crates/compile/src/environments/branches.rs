@@ -78,6 +78,7 @@ impl Environments {
             repository: Some(wanted.repository.clone()),
             poll_seconds: None,
             allows_external_compiler: false,
+            fact_targeting: false,
             created: self.clock.now(),
         };
         let key = keys::environment_settings(name);

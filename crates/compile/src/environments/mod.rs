@@ -75,6 +75,7 @@ impl Environments {
             repository: None,
             poll_seconds: new.poll_seconds,
             allows_external_compiler: new.allow_external_compiler,
+            fact_targeting: new.fact_targeting,
             created: self.clock.now(),
         };
         let secret = new_secret();
@@ -139,6 +140,9 @@ impl Environments {
                 }
                 if change.order.is_some() || change.default_order {
                     settings.order = change.order;
+                }
+                if let Some(decides) = change.fact_targeting {
+                    settings.fact_targeting = decides;
                 }
                 Ok(Decision::Write(settings))
             },
@@ -343,6 +347,7 @@ fn summary(
         repository: settings.repository,
         poll_seconds: settings.poll_seconds,
         allows_external_compiler: settings.allows_external_compiler,
+        fact_targeting: settings.fact_targeting,
         deployed,
         pin,
         progress,

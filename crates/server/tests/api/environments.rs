@@ -282,6 +282,7 @@ async fn addresses_that_are_flags_or_programs_are_refused() {
             order: None,
             poll_seconds: None,
             allow_external_compiler: false,
+            fact_targeting: false,
         };
         let refused = server
             .operator

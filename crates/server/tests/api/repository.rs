@@ -131,6 +131,7 @@ pub(crate) async fn add(server: &TestServer, environment: &str, url: &str) -> En
         order: None,
         poll_seconds: None,
         allow_external_compiler: true,
+        fact_targeting: false,
     };
     let added = server.operator.post("/v1/environments", &new).await;
     added.expect("a new environment")

@@ -6,24 +6,37 @@ use minijinja::{Environment, Error};
 use sha2::Digest as _;
 
 use super::filters::invalid;
+use super::taint::decoded;
 
 pub(super) fn add(environment: &mut Environment<'_>) {
-    environment.add_filter("md5", |text: &str| hex::encode(md5::Md5::digest(text)));
-    environment.add_filter("sha1", |text: &str| hex::encode(sha1::Sha1::digest(text)));
+    environment.add_filter("md5", |text: &str| {
+        hex::encode(md5::Md5::digest(&*decoded(text)))
+    });
+    environment.add_filter("sha1", |text: &str| {
+        hex::encode(sha1::Sha1::digest(&*decoded(text)))
+    });
     environment.add_filter("sha256", |text: &str| {
-        hex::encode(sha2::Sha256::digest(text))
+        hex::encode(sha2::Sha256::digest(&*decoded(text)))
     });
     environment.add_filter("sha512", |text: &str| {
-        hex::encode(sha2::Sha512::digest(text))
+        hex::encode(sha2::Sha512::digest(&*decoded(text)))
     });
-    environment.add_filter("base64_encode", |text: &str| STANDARD.encode(text));
-    environment.add_filter("base64_decode", |text: &str| -> Result<String, Error> {
-        let bytes = STANDARD
-            .decode(text.trim())
-            .map_err(|error| invalid(error.to_string()))?;
-        String::from_utf8(bytes).map_err(|_| invalid("the decoded value is not valid UTF-8"))
-    });
+    environment.add_filter("base64_encode", |text: &str| base64_encoded(text));
+    environment.add_filter("base64_decode", |text: &str| base64_decoded(text));
     environment.add_filter("uuid", |text: &str| uuid(text));
+}
+
+/// Encodes a text, for the filter of both renderings.
+pub(super) fn base64_encoded(text: &str) -> String {
+    STANDARD.encode(text)
+}
+
+/// Decodes a text, for the filter of both renderings.
+pub(super) fn base64_decoded(text: &str) -> Result<String, Error> {
+    let bytes = STANDARD
+        .decode(text.trim())
+        .map_err(|error| invalid(error.to_string()))?;
+    String::from_utf8(bytes).map_err(|_| invalid("the decoded value is not valid UTF-8"))
 }
 
 /// Returns a version 5 UUID in the DNS name space, like Python's `uuid.uuid5`.

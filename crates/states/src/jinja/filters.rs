@@ -8,6 +8,7 @@ use super::digest;
 use super::emit;
 use super::mutable::{Dict, List, from_json, owned, to_json, within_depth};
 use super::python;
+use super::taint;
 use super::traverse::traverse;
 
 pub(super) fn add(environment: &mut Environment<'_>) {
@@ -25,8 +26,8 @@ pub(super) fn invalid(text: impl Into<String>) -> Error {
 fn data(environment: &mut Environment<'_>) {
     environment.add_filter("yaml", |value: &Value, flow_style: Option<bool>| {
         limited(match flow_style {
-            Some(false) => emit::block(&to_json(value)),
-            _ => emit::flow(&to_json(value)),
+            Some(false) => emit::block(&plain_json(value)),
+            _ => emit::flow(&plain_json(value)),
         })
     });
     environment.add_filter("json", |value: &Value, options: Kwargs| {
@@ -36,14 +37,17 @@ fn data(environment: &mut Environment<'_>) {
         json(value, &options)
     });
     environment.add_filter("yaml_encode", |value: &Value| match value.kind() {
-        ValueKind::String => limited(emit::double_quoted(value.as_str().unwrap_or_default())),
+        ValueKind::String => {
+            let text = value.as_str().unwrap_or_default();
+            limited(emit::double_quoted(&taint::quoted(text)))
+        }
         ValueKind::Seq | ValueKind::Map | ValueKind::Iterable => {
             Err(invalid("yaml_encode needs a scalar"))
         }
-        _ => Ok(emit::flow(&to_json(value))),
+        _ => Ok(emit::flow(&plain_json(value))),
     });
     environment.add_filter("yaml_dquote", |text: &str| {
-        limited(emit::double_quoted(text))
+        limited(emit::double_quoted(&taint::quoted(text)))
     });
     environment.add_filter("yaml_squote", |text: &str| {
         limited(emit::single_quoted(text))
@@ -73,7 +77,7 @@ fn data(environment: &mut Environment<'_>) {
         },
     );
     environment.add_filter("dict_to_sls_yaml_params", |value: &Value| {
-        let members = to_json(value);
+        let members = plain_json(value);
         let items: Vec<_> = (members.as_object().into_iter().flatten())
             .map(|(key, member)| serde_json::json!({key: member}))
             .collect();
@@ -131,8 +135,13 @@ fn is_list(value: &Value) -> bool {
     matches!(value.kind(), ValueKind::Seq | ValueKind::Iterable)
 }
 
+/// Returns a value for a filter whose output escapes every character.
+fn plain_json(value: &Value) -> serde_json::Value {
+    taint::quoted_value(to_json(value))
+}
+
 fn json(value: &Value, options: &Kwargs) -> Result<String, Error> {
-    let json = to_json(value);
+    let json = plain_json(value);
     let _: Option<bool> = options.get("sort_keys")?;
     let indent: Option<usize> = options.get("indent")?;
     options.assert_all_used()?;
@@ -161,7 +170,7 @@ fn replace(text: &str, old: &str, new: &str, count: usize) -> Result<String, Err
     Ok(text.replacen(old, new, count))
 }
 
-fn too_long() -> Error {
+pub(super) fn too_long() -> Error {
     Error::new(
         ErrorKind::OutOfFuel,
         "the template creates a value that is too long",
@@ -195,20 +204,22 @@ fn python_json(value: &serde_json::Value) -> String {
 
 pub(super) fn load_yaml(text: &str) -> Result<Value, Error> {
     let text = super::marks::without(text);
-    crate::yaml::parse(&text)
-        .map(|node| from_json(&node.to_json()))
-        .map_err(|error| {
-            invalid(format!(
-                "invalid YAML at line {}: {}",
-                error.line, error.message
-            ))
-        })
+    taint::parsed(&text, |text| {
+        crate::yaml::parse(text).map(|node| node.to_json())
+    })
+    .map(|data| from_json(&data))
+    .map_err(|error| {
+        invalid(format!(
+            "invalid YAML at line {}: {}",
+            error.line, error.message
+        ))
+    })
 }
 
 pub(super) fn load_json(text: &str) -> Result<Value, Error> {
     let text = super::marks::without(text);
-    let json = serde_json::from_str(text.trim());
-    json.map(|json| from_json(&json))
+    taint::parsed(&text, |text| serde_json::from_str(text.trim()))
+        .map(|data| from_json(&data))
         .map_err(|error| invalid(format!("invalid JSON: {error}")))
 }
 

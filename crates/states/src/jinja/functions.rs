@@ -13,6 +13,7 @@ use serde_json::{Map, Value as Json};
 use super::filters::invalid;
 use super::mutable::{Dict, from_json, owned, to_json};
 use super::python;
+use super::taint;
 use super::traverse::traverse;
 use crate::matcher::{Subject, matches_compound, matches_glob};
 use crate::merge::merge;
@@ -27,7 +28,9 @@ pub(crate) struct Scope {
     pub(crate) grains_value: Value,
     pub(crate) pillar_value: Value,
     pub(crate) opts: Value,
-    answers: Mutex<HashMap<String, Json>>,
+    answers: Arc<Mutex<HashMap<String, Json>>>,
+    /// Answers of the world get stand-ins: they may contain facts of other nodes.
+    is_shadow: bool,
 }
 
 impl std::fmt::Debug for Scope {
@@ -55,7 +58,18 @@ impl Scope {
             grains,
             pillar,
             opts: from_json(&opts),
-            answers: Mutex::default(),
+            answers: Arc::default(),
+            is_shadow: false,
+        }
+    }
+
+    /// Creates the scope of a shadow rendering, with these encoded data. The world is asked once
+    /// for both.
+    pub(crate) fn shadow(&self, grains: Map<String, Json>, pillar: Map<String, Json>) -> Self {
+        Self {
+            answers: Arc::clone(&self.answers),
+            is_shadow: true,
+            ..Self::new(Arc::clone(&self.world), &self.node, grains, pillar)
         }
     }
 
@@ -326,10 +340,11 @@ fn ask(scope: &Scope, name: &str, arguments: &Arguments) -> Result<Value, Error>
             "`{name}` is a module: call one of its functions"
         )));
     }
-    let positional: Vec<Json> = arguments.positional.iter().map(to_json).collect();
+    let plain = |value: &Value| taint::decoded_value(to_json(value));
+    let positional: Vec<Json> = arguments.positional.iter().map(plain).collect();
     let mut named = Map::new();
     for key in arguments.named.args() {
-        named.insert(key.to_owned(), to_json(&arguments.named.get::<Value>(key)?));
+        named.insert(key.to_owned(), plain(&arguments.named.get::<Value>(key)?));
     }
     let question = serde_json::json!([name, positional, named]).to_string();
     let known = scope
@@ -350,5 +365,8 @@ fn ask(scope: &Scope, name: &str, arguments: &Arguments) -> Result<Value, Error>
             answer
         }
     };
+    if scope.is_shadow {
+        return Ok(from_json(&taint::encoded_value(&answer)));
+    }
     Ok(from_json(&answer))
 }

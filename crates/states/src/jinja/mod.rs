@@ -9,6 +9,7 @@ mod marks;
 mod mutable;
 mod python;
 mod rewrite;
+pub(crate) mod taint;
 mod traverse;
 
 use std::collections::HashMap;
@@ -85,6 +86,16 @@ pub(crate) struct Text {
 }
 
 impl Renderer {
+    /// Creates a renderer that shows which characters of its text come from facts. Its scope has
+    /// encoded facts.
+    pub(crate) fn shadow(tree: Tree, scope: Arc<Scope>, facts: &Map<String, Json>) -> Self {
+        let mut renderer = Self::new(tree, scope);
+        let texts = taint::texts(&Json::Object(facts.clone()));
+        taint::make_transparent(&mut renderer.environment, texts);
+        renderer.set_facts(&taint::encoded(facts));
+        renderer
+    }
+
     pub(crate) fn new(tree: Tree, scope: Arc<Scope>) -> Self {
         let files: Arc<Mutex<Files>> = Arc::default();
         let written: Arc<AtomicUsize> = Arc::default();

@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use minijinja::value::ValueKind;
 use minijinja::{Error, ErrorKind, Output, State, Value};
 
+use super::taint::{decoded, original};
 use crate::yaml::float_text;
 
 /// Formats a value, as the engine's formatter.
@@ -90,19 +91,21 @@ fn write_into(out: &mut String, value: &Value, depth: usize) {
 }
 
 fn quoted(out: &mut String, text: &str) {
-    let quote = if text.contains('\'') && !text.contains('"') {
-        '"'
-    } else {
-        '\''
-    };
+    // Python escapes a quote with a backslash, which YAML reads as the end of the text.
+    let plain = decoded(text);
+    if plain.contains('\'') && plain.contains('"') {
+        out.push_str(&super::emit::double_quoted(&plain));
+        return;
+    }
+    let quote = if plain.contains('\'') { '"' } else { '\'' };
     out.push(quote);
     for character in text.chars() {
-        match character {
+        match original(character) {
             '\n' => out.push_str("\\n"),
             '\r' => out.push_str("\\r"),
             '\t' => out.push_str("\\t"),
             '\\' => out.push_str("\\\\"),
-            _ if character == quote => {
+            same if same == quote => {
                 out.push('\\');
                 out.push(quote);
             }

@@ -50,6 +50,9 @@ pub struct NewEnvironment {
     /// `true` to let the repository run programs on the servers (`compiler: external`).
     #[serde(default)]
     pub allow_external_compiler: bool,
+    /// `true` to let the facts of nodes decide which state files and data they get.
+    #[serde(default)]
+    pub fact_targeting: bool,
 }
 
 /// A request to change an environment. Absent fields stay unchanged.
@@ -77,6 +80,9 @@ pub struct EnvironmentChange {
     /// `true` to let the repository run programs on the servers (`compiler: external`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allow_external_compiler: Option<bool>,
+    /// Whether the facts of nodes decide which state files and data they get.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fact_targeting: Option<bool>,
     /// `true` to create a new webhook secret.
     #[serde(default)]
     pub new_hook_secret: bool,
@@ -118,6 +124,9 @@ pub struct EnvironmentSummary {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub order: Option<OrderingMode>,
+    /// Whether the facts of nodes decide which state files and data they get.
+    #[serde(default)]
+    pub fact_targeting: bool,
     /// The code from which catalogs are compiled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deployed: Option<DeployedCode>,

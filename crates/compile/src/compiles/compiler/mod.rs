@@ -56,6 +56,8 @@ pub struct CompileRequest {
     pub ordering: Option<OrderingMode>,
     /// An operator allows the repository to run programs.
     pub allows_external: bool,
+    /// Facts may decide which state files and data the node gets.
+    pub fact_targeting: bool,
 }
 
 /// A catalog, and the messages that the compiler logged.

@@ -78,6 +78,7 @@ impl Compiler for StatesCompiler {
             facts: Cow::Borrowed(&request.facts),
             root: Cow::Borrowed(&self.root),
             pillar: self.pillar.as_deref().map(Cow::Borrowed),
+            fact_targeting: request.fact_targeting,
         };
         let answering = Arc::clone(&answers) as Arc<dyn AnswerWorker>;
         let done = self.workers.compile(task, answering, slots).await;

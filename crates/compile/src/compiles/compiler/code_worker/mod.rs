@@ -62,6 +62,8 @@ pub(super) enum CodeTask<'a> {
         facts: Cow<'a, FactSet>,
         root: Cow<'a, str>,
         pillar: Option<Cow<'a, str>>,
+        /// Facts may decide which state files and data the node gets.
+        fact_targeting: bool,
     },
     Static {
         node: NodeName,

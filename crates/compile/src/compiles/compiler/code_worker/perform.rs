@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bunraku_control::code_problems::problem_of_states;
-use bunraku_states::{Input, Lookup, OtherNodePolicy, World, compile};
+use bunraku_states::{FactTrust, Input, Lookup, OtherNodePolicy, World, compile};
 use bunraku_wire::api::CompileProblem;
 
 use super::super::settings::{self, Settings};
@@ -47,6 +47,7 @@ impl CodeTasks {
                 facts,
                 root,
                 pillar,
+                fact_targeting,
             } => {
                 let directories = StateDirectories {
                     states: vec![self.tree.join(&**root)],
@@ -56,6 +57,9 @@ impl CodeTasks {
                     node: node.to_string(),
                     facts: facts.as_map().clone(),
                     other_nodes: OtherNodePolicy::Keep,
+                    fact_trust: FactTrust::Sent {
+                        may_target: *fact_targeting,
+                    },
                     ..Input::default()
                 };
                 self.states(directories, &input, &prefix(root), server)
