@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use bunraku_wire::client::BackOff;
+use bunraku_wire::endpoints::ShowAuthority;
 use bunraku_wire::trust;
 use tokio_util::sync::CancellationToken;
 
@@ -67,9 +68,20 @@ async fn look(shared: &Shared) -> Result<(), BoxError> {
     }
     if change.is_changed {
         use_stored(shared)?;
-        shared.client.reconnect().await;
-        shared.renewed.notify_one();
         tracing::info!("the trusted CAs or the revocation list changed");
+        leave_untrusted_server(shared).await;
     }
     Ok(())
+}
+
+/// Closes the stream if its server is no longer trusted, which a new connection to it shows. A
+/// stream to a trusted server stays open: every revocation reaches every agent, and must not make
+/// all of them reconnect.
+async fn leave_untrusted_server(shared: &Shared) {
+    shared.client.reconnect().await;
+    let asked = shared.client.call(ShowAuthority).await;
+    if let Err(error) = asked {
+        tracing::info!(error = %error, "leaving a server that may no longer be trusted");
+        shared.renewed.notify_one();
+    }
 }

@@ -113,7 +113,7 @@ fn show(status: &RotationStatus) -> Result<(), Failure> {
     }
     output::write(&text)?;
     if status.phase == RotationPhase::Renewing && status.waiting.is_empty() {
-        eprintln!("\nhint: all nodes have renewed; run `bunraku authority rotate --finish`");
+        note!("\nhint: all nodes have renewed; run `bunraku authority rotate --finish`");
     }
     Ok(())
 }

@@ -40,14 +40,14 @@ pub(crate) fn run(command: &BackupCommand, context: &Context) -> Result<Exit, Fa
                     .call(AcceptRestore)
                     .await
                     .map_err(|error| failed(&error))?;
-                eprintln!("Review finished. Operators in the inventory are trusted again.");
+                note!("Review finished. Operators in the inventory are trusted again.");
             }
             BackupCommand::Restored => {
                 client
                     .call(DeclareRestore)
                     .await
                     .map_err(|error| failed(&error))?;
-                eprintln!(
+                note!(
                     "New epoch started.\n\nhint: restart the other servers, then run `bunraku backup check`"
                 );
             }
@@ -58,7 +58,7 @@ pub(crate) fn run(command: &BackupCommand, context: &Context) -> Result<Exit, Fa
 
 fn show(review: &RestoreReview) -> Result<(), Failure> {
     let Some(since) = review.since else {
-        eprintln!("The data was never restored from a backup.");
+        note!("The data was never restored from a backup.");
         return Ok(());
     };
     let because = review.because.as_deref().unwrap_or("unknown");
@@ -97,10 +97,10 @@ fn show(review: &RestoreReview) -> Result<(), Failure> {
             ]);
         }
         table.print()?;
-        eprintln!("\nhint: these must join again: `bunraku token create --node NAME`");
+        note!("\nhint: these must join again: `bunraku token create --node NAME`");
     }
     if !review.is_reviewed {
-        eprintln!(
+        note!(
             "\nhint: revoke the operators that you do not expect (`bunraku cert revoke NAME --reason …`), then run `bunraku backup accept`"
         );
     }

@@ -138,7 +138,7 @@ async fn list(client: &Client, only_failed: bool, json: bool) -> Result<Exit, Fa
         return Ok(Exit::Done);
     }
     if statuses.is_empty() {
-        eprintln!("no compiles");
+        note!("no compiles");
         return Ok(Exit::Done);
     }
     let now = Timestamp::now();

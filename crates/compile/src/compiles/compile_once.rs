@@ -191,7 +191,8 @@ impl Compiles {
             locks: Some(self.lock_reader(node, kept)),
             questions: Some(self.code_session(node)),
             ordering: settings.as_ref().and_then(|settings| settings.order),
-            allows_external: settings.is_some_and(|settings| settings.allows_external_compiler),
+            allows_external: (settings.as_ref())
+                .is_some_and(|settings| settings.allows_external_compiler),
             fact_targeting: settings.is_some_and(|settings| settings.fact_targeting),
         }))
     }

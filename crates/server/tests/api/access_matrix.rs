@@ -77,6 +77,17 @@ const MATRIX: &[(&str, Row)] = &[
     ("SignCertificateRequest", OperatorOnly),
     ("RejectCertificateRequest", OperatorOnly),
     ("ShowRevocationList", Certificate),
+    ("ShowAuthority", Certificate),
+    ("ShowRotation", OperatorOnly),
+    ("StartRotation", OperatorOnly),
+    ("FinishRotation", OperatorOnly),
+    ("AbortRotation", OperatorOnly),
+    ("ShowRestore", OperatorOnly),
+    ("DeclareRestore", OperatorOnly),
+    ("AcceptRestore", OperatorOnly),
+    ("OfferRevocationLists", Certificate),
+    ("ExpectServer", OperatorOnly),
+    ("ForgetExpectedServer", OperatorOnly),
     ("ShowCluster", OperatorOnly),
     ("ListServers", Certificate),
     ("InviteServer", OperatorOnly),
@@ -172,7 +183,14 @@ const MATRIX: &[(&str, Row)] = &[
 ];
 
 /// Operators' calls that would end what the other calls need.
-const DESTRUCTIVE: &[&str] = &["RemoveNode", "RevokeCertificates", "RevokeModuleKey"];
+const DESTRUCTIVE: &[&str] = &[
+    "StartRotation",
+    "FinishRotation",
+    "DeclareRestore",
+    "RemoveNode",
+    "RevokeCertificates",
+    "RevokeModuleKey",
+];
 
 /// The values of path parameters.
 #[derive(Clone, Copy)]
@@ -200,6 +218,7 @@ fn path(endpoint: &Definition, names: Names) -> String {
 fn body(endpoint: &str) -> Option<Value> {
     let id = "00000000-0000-7000-8000-000000000001";
     Some(match endpoint {
+        "OfferRevocationLists" => json!({"lists": ""}),
         "AcquireLock" => json!({"session": "s", "lease_seconds": 60, "only_now": true}),
         "RenewLock" | "ReleaseLock" => json!({"token": 1}),
         "LeaveLockLine" => json!({"session": "s"}),
@@ -268,6 +287,7 @@ async fn server_client(server: &TestServer) -> Client {
         certificate_request,
         role: Role::Server,
         server_names: vec!["127.0.0.1".to_owned()],
+        proof: None,
     };
     let issued: IssuedCertificate = server
         .operator

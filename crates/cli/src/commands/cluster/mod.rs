@@ -109,7 +109,7 @@ fn expect(
                 .call(ForgetExpectedServer.at(server))
                 .await
                 .map_err(|error| failed(&error))?;
-            eprintln!("{server} is no longer expected.");
+            note!("{server} is no longer expected.");
             return Ok(Exit::Done);
         };
         let request = ExpectServerRequest {
@@ -120,7 +120,7 @@ fn expect(
             .call_with(ExpectServer.at(server), &request)
             .await
             .map_err(|error| failed(&error))?;
-        eprintln!("{server} may join over SSH from {}, once.", request.host);
+        note!("{server} may join over SSH from {}, once.", request.host);
         Ok(Exit::Done)
     })
 }

@@ -138,11 +138,13 @@ impl CodeTask<'_> {
                 facts,
                 root,
                 pillar,
+                fact_targeting,
             } => CodeTask::States {
                 node,
                 facts: Cow::Owned(facts.into_owned()),
                 root: Cow::Owned(root.into_owned()),
                 pillar: pillar.map(|pillar| Cow::Owned(pillar.into_owned())),
+                fact_targeting,
             },
             CodeTask::Static { node, facts, site } => CodeTask::Static {
                 node,
