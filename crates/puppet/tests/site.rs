@@ -77,21 +77,21 @@ fn the_seeds_site_is_evaluated_as_it_is_written() {
             db_password = secret
             db_host = db.app2.example.com
             db_port = 3306
-            docroot = /var/www/html
+            docroot = /var/www/app2-1
           Lamp::Webapp[app2-2] on dev3.devco.net
             consumes Sql[app2]
             db_user = user
             db_password = secret
             db_host = db.app2.example.com
             db_port = 3306
-            docroot = /var/www/html
+            docroot = /var/www/app2-2
           Lamp::Webapp[app2-3] on dev4.devco.net
             consumes Sql[app2]
             db_user = user
             db_password = secret
             db_host = db.app2.example.com
             db_port = 3306
-            docroot = /var/www/html
+            docroot = /var/www/app2-3
         Lamp[app1]
           Lamp::Mysql[app1] on dev1.devco.net
             produces Sql[app1]
@@ -105,21 +105,21 @@ fn the_seeds_site_is_evaluated_as_it_is_written() {
             db_password = secret
             db_host = db.app1.example.com
             db_port = 3306
-            docroot = /var/www/html
+            docroot = /var/www/app1-1
           Lamp::Webapp[app1-2] on dev3.devco.net
             consumes Sql[app1]
             db_user = user
             db_password = secret
             db_host = db.app1.example.com
             db_port = 3306
-            docroot = /var/www/html
+            docroot = /var/www/app1-2
           Lamp::Webapp[app1-3] on dev4.devco.net
             consumes Sql[app1]
             db_user = user
             db_password = secret
             db_host = db.app1.example.com
             db_port = 3306
-            docroot = /var/www/html
+            docroot = /var/www/app1-3
     "#]]
     .assert_eq(&text);
 }
