@@ -72,9 +72,19 @@ enum Command {
     },
 }
 
+/// The commands with which servers start their own program: they have no guard to remove.
+const STARTED_BY_SERVERS: &[&str] = &["bound", "code-worker", "isolated", "signer"];
+
 fn main() -> ExitCode {
     let mut words = std::env::args_os();
     let own = words.next().unwrap_or_default();
+    if std::env::args_os()
+        .nth(1)
+        .is_some_and(|word| STARTED_BY_SERVERS.iter().any(|one| word == *one))
+    {
+        let plain = RemovedGuard::default().wiring();
+        return bunraku::main_with(std::env::args_os(), plain);
+    }
     if let Some(plant) = words
         .next()
         .and_then(|word| RemovedGuard::by_word(&word.to_string_lossy()))
