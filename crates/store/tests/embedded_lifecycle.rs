@@ -88,9 +88,10 @@ async fn a_second_owner_is_refused_and_the_first_one_is_named() {
         .spawn()
         .expect("the writer starts");
     let output = child.stdout.take().expect("it is piped");
+    // Kept open: the writer ends when nobody reads what it writes.
+    let mut output = std::io::BufReader::new(output);
     let mut line = String::new();
-    std::io::BufRead::read_line(&mut std::io::BufReader::new(output), &mut line)
-        .expect("it says something");
+    std::io::BufRead::read_line(&mut output, &mut line).expect("it says something");
     assert!(line.starts_with("open "), "{line}");
     let options = EmbeddedOptions {
         lock_wait: Duration::from_millis(100),
@@ -100,6 +101,7 @@ async fn a_second_owner_is_refused_and_the_first_one_is_named() {
     child.kill().expect("it is ours to kill");
     let pid = child.id();
     child.wait().expect("it ended");
+    drop(output);
     match refused.map(drop) {
         Err(StoreError::Locked { owner, .. }) => assert_eq!(owner, format!("process {pid}")),
         other => panic!("not refused: {other:?}"),
