@@ -20,7 +20,7 @@ pub struct Child {
     group: Option<ProcessGroup>,
     background_may_stay: bool,
     record: Option<WorkRecord>,
-    /// The child did not end by itself.
+    /// The child did not end on its own.
     was_ended: bool,
     pub stdin: Option<ChildStdin>,
     pub stdout: Option<ChildStdout>,

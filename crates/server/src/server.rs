@@ -246,7 +246,7 @@ impl Tls {
 
     /// Loads a renewed certificate and a new revocation list.
     async fn reload(&self, services: &Services) -> Result<(), StartError> {
-        // Trust a new CA first: whoever gets a certificate of it may use it at once.
+        // Trust a new CA first: a new certificate of it may be used at once.
         if let Ok(Some(identity)) = self.credentials.identity() {
             let tls = server_tls(identity, services).await?;
             self.reloadable.reload(&tls).map_err(StartError::Tls)?;

@@ -234,7 +234,7 @@ impl Forge {
     }
 
     /// Removes the archives that were last used before this time, and returns
-    /// their number. They are copies: whoever needs one fetches it again.
+    /// their number. They are copies: a deploy that needs one fetches it again.
     pub(super) fn remove_unused(&self, before: SystemTime) -> std::io::Result<usize> {
         let mut removed = 0;
         for path in super::entries_of(&self.directory)? {

@@ -134,7 +134,7 @@ impl Mirrors {
     }
 
     /// Removes the mirrors that were last used before this time, and returns
-    /// their number. They are copies: whoever needs one fetches again.
+    /// their number. They are copies: a deploy that needs one fetches it again.
     pub(super) async fn remove_unused(&self, before: SystemTime) -> std::io::Result<usize> {
         let mut removed = 0;
         for directory in super::entries_of(&self.directory)? {

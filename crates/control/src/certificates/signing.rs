@@ -41,7 +41,7 @@ impl KnownAuthority {
         description: AuthorityDescription,
         rotation: Option<Rotation>,
     ) -> bool {
-        // It is encrypted anew each time, and of no use here.
+        // It is encrypted again each time, and of no use here.
         let description = AuthorityDescription {
             sealed_next: None,
             ..description

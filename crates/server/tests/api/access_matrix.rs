@@ -528,7 +528,7 @@ async fn a_node_learns_nothing_about_other_nodes_not_even_what_exists() {
     server.shutdown().await;
 }
 
-/// Whoever may see a lock sees its holders, and nothing that they say.
+/// A node that may see a lock sees its holders, and nothing that they say.
 #[tokio::test]
 async fn nodes_that_may_see_a_lock_see_names_only() {
     let mut server = TestServer::start().await;

@@ -1,5 +1,5 @@
 //! TLS between two machines that know each other's certificate: each side accepts exactly the
-//! certificates with the given fingerprints, whoever signed them.
+//! certificates with the given fingerprints, regardless of the signer.
 //!
 //! A server and its signer use it. Neither can rely on the CA there, because the signer *is*
 //! the CA.

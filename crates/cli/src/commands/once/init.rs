@@ -118,7 +118,7 @@ async fn end_leftovers(records: &WorkLog) -> Result<(), Failure> {
         let log = records.clone();
         let ending = tokio::task::spawn_blocking(move || log.end_leftovers(GRACE));
         let left = match ending.await? {
-            // Whoever may not read the records of root has none of their own there.
+            // A user who may not read the records of root has none there.
             Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => return Ok(()),
             left => left?,
         };
