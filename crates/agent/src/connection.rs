@@ -47,6 +47,7 @@ enum StreamEnd {
     /// Another server is now this node's first choice. The move is not urgent.
     Moves,
     Superseded,
+    Revoked,
     /// This process did not run for so long that servers count its node as lost.
     Frozen(Duration),
 }
@@ -159,6 +160,12 @@ pub(crate) async fn hold_stream(
                 back_off.random_wait(0)
             }
             StreamEnd::Moves => back_off.random_wait(MOVES),
+            StreamEnd::Revoked => {
+                tracing::error!(
+                    "this node's certificate was revoked; it must join again to be managed"
+                );
+                AFTER_SUPERSEDED
+            }
             StreamEnd::Superseded => {
                 tracing::error!(
                     "another agent connected with this node's certificate; is this machine a clone?"
@@ -189,6 +196,8 @@ async fn one_stream(
     let query = AgentQuery {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         answers_pings: true,
+        run_method: shared.options.runs.method.name().to_owned(),
+        applies_released: shared.options.runs.method.is_of_releases(),
     };
     let at = OpenCommandStream.with_query(&shared.options.name, &query);
     let mut lines: Lines<Value> = tokio::select! {
@@ -260,6 +269,7 @@ async fn one_stream(
             Ok(StreamMessage::Authority) => shared.trust_news.notify_one(),
             Ok(StreamMessage::Goodbye) => return Some(StreamEnd::Goodbye),
             Ok(StreamMessage::Superseded) => return Some(StreamEnd::Superseded),
+            Ok(StreamMessage::Revoked) => return Some(StreamEnd::Revoked),
             Err(_) => not_understood(shared, journal, &mut owed, &message).await,
         }
     }

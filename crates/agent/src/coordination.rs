@@ -249,6 +249,7 @@ fn fired(firing: &Firing, reply: &FireReply) -> FireResult {
     FireResult {
         message: firing_text(&firing.name, reply),
         unknown,
+        stopped: matches!(reply, FireReply::Stopped { .. }),
     }
 }
 

@@ -78,6 +78,15 @@ pub enum ConfiguredMethod {
 }
 
 impl ConfiguredMethod {
+    /// Returns the name that servers and reports use.
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Engine => "engine",
+            Self::Command(_) => "command",
+            Self::Puppet(_) => "puppet",
+        }
+    }
+
     /// Returns whether runs apply released catalogs. Without a release, there is then nothing to
     /// do.
     fn is_of_releases(&self) -> bool {

@@ -6,9 +6,9 @@
 
 use std::str::FromStr;
 
-use jiff::civil::{Time, Weekday};
-use jiff::tz::TimeZone;
-use jiff::{Timestamp, Zoned};
+use jiff::civil::{Date, DateTime, Time, Weekday};
+use jiff::tz::{AmbiguousOffset, AmbiguousTimestamp, TimeZone};
+use jiff::{SignedDuration, Timestamp};
 
 /// A list of windows. An empty list is always open.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -19,7 +19,7 @@ pub struct Windows(pub Vec<Window>);
 pub struct Window {
     days: Vec<Weekday>,
     from: Time,
-    /// The end, exclusive. If it equals `from`, the window is open the whole day.
+    /// The end, exclusive. Both are midnight for a whole day.
     to: Time,
     zone: TimeZone,
 }
@@ -42,14 +42,49 @@ impl Windows {
 
 impl Window {
     pub fn is_open(&self, now: Timestamp) -> bool {
-        let now = now.to_zoned(self.zone.clone());
-        let time = now.time();
-        let begins_today = self.days.contains(&now.weekday());
-        if self.from < self.to {
-            return begins_today && self.from <= time && time < self.to;
+        let today = now.to_zoned(self.zone.clone()).date();
+        // After midnight, the window may be yesterday's.
+        [today.yesterday().ok(), Some(today)]
+            .into_iter()
+            .flatten()
+            .filter_map(|day| self.period(day))
+            .any(|(from, to)| from <= now && now < to)
+    }
+
+    /// Returns the open period that begins on this day: its start and its end.
+    ///
+    /// The hours are those of a clock on the wall. An hour that occurs twice belongs to the window
+    /// both times. Hours that a day skips are missing from it, and if it has no others, there is
+    /// no period.
+    fn period(&self, day: Date) -> Option<(Timestamp, Timestamp)> {
+        if !self.days.contains(&day.weekday()) {
+            return None;
         }
-        // After midnight, the window is yesterday's.
-        begins_today && time >= self.from || self.began_yesterday(&now) && time < self.to
+        let last = if self.from < self.to {
+            day
+        } else {
+            day.tomorrow().ok()?
+        };
+        let from = self.instant(day.to_datetime(self.from), AmbiguousTimestamp::earlier)?;
+        let to = self.instant(last.to_datetime(self.to), AmbiguousTimestamp::later)?;
+        (from < to).then_some((from, to))
+    }
+
+    /// Returns the instant of a time on the wall. A skipped time is the instant at which the
+    /// clocks are set; of two equal times, `which` chooses one.
+    fn instant(
+        &self,
+        time: DateTime,
+        which: fn(AmbiguousTimestamp) -> Result<Timestamp, jiff::Error>,
+    ) -> Option<Timestamp> {
+        let ambiguous = self.zone.to_ambiguous_timestamp(time);
+        if let AmbiguousOffset::Gap { .. } = ambiguous.offset() {
+            // The clocks are set at this instant at the latest.
+            let after = ambiguous.later().ok()?;
+            let after = after.checked_add(SignedDuration::from_nanos(1)).ok()?;
+            return Some(self.zone.preceding(after).next()?.timestamp());
+        }
+        which(ambiguous).ok()
     }
 
     /// Returns the next open period: its start (now if it is open) and its end. Returns nothing if
@@ -58,26 +93,12 @@ impl Window {
         let today = now.to_zoned(self.zone.clone()).date();
         // Yesterday's window may extend past midnight.
         let mut days = today.yesterday().ok()?.series(jiff::Span::new().days(1));
-        let found = days.by_ref().take(368).find_map(|day| {
-            if !self.days.contains(&day.weekday()) {
-                return None;
-            }
-            let from = day.to_datetime(self.from).to_zoned(self.zone.clone());
-            let last = if self.from < self.to {
-                day
-            } else {
-                day.tomorrow().ok()?
-            };
-            let to = last.to_datetime(self.to).to_zoned(self.zone.clone());
-            let (from, to) = (from.ok()?.timestamp(), to.ok()?.timestamp());
-            // On a night that skips this hour, there is no such window.
-            (now < to && from < to).then_some((from, to))
-        });
-        found.map(|(from, to)| (from.max(now), to))
-    }
-
-    fn began_yesterday(&self, now: &Zoned) -> bool {
-        self.days.contains(&now.weekday().previous())
+        let (from, to) = days
+            .by_ref()
+            .take(368)
+            .filter_map(|day| self.period(day))
+            .find(|(_, to)| now < *to)?;
+        Some((from.max(now), to))
     }
 }
 
@@ -107,7 +128,14 @@ impl FromStr for Window {
         if let Some(word) = words.next_if(is_hours) {
             let hours = word.split_once('-');
             let hours = hours.and_then(|(from, to)| Some((hour(from)?, hour(to)?)));
-            (window.from, window.to) = hours.ok_or_else(|| refuse("its hours are invalid"))?;
+            let ((from, _), (to, ends_the_day)) =
+                hours.ok_or_else(|| refuse("its hours are invalid"))?;
+            if from == to && !ends_the_day {
+                return Err(refuse(
+                    "it begins and ends at the same time; leave the hours out for whole days",
+                ));
+            }
+            (window.from, window.to) = (from, to);
         }
         if let Some(word) = words.next() {
             window.zone =
@@ -120,12 +148,13 @@ impl FromStr for Window {
     }
 }
 
-fn hour(text: &str) -> Option<Time> {
+/// Parses a time, and whether it is the end of the day (`24:00`).
+fn hour(text: &str) -> Option<(Time, bool)> {
     let (hour, minute) = text.split_once(':')?;
     let (hour, minute) = (hour.parse().ok()?, minute.parse().ok()?);
     match (hour, minute) {
-        (24, 0) => Some(Time::midnight()),
-        _ => Time::new(hour, minute, 0, 0).ok(),
+        (24, 0) => Some((Time::midnight(), true)),
+        _ => Some((Time::new(hour, minute, 0, 0).ok()?, false)),
     }
 }
 
@@ -220,6 +249,54 @@ mod tests {
     }
 
     #[test]
+    fn a_window_over_the_night_in_which_the_clocks_are_set_keeps_its_hours_on_the_wall() {
+        let night = "sat 22:00-04:00 Europe/Berlin";
+        // The night to 2026-03-29 is an hour shorter, and the night to 2026-10-25 an hour longer.
+        for (now, open) in [
+            ("2026-03-28T20:59:59Z", false),
+            ("2026-03-28T21:00:00Z", true),
+            ("2026-03-29T01:59:59Z", true),
+            ("2026-03-29T02:00:00Z", false),
+            ("2026-10-24T19:59:59Z", false),
+            ("2026-10-24T20:00:00Z", true),
+            ("2026-10-25T02:59:59Z", true),
+            ("2026-10-25T03:00:00Z", false),
+        ] {
+            assert_eq!(is_open(night, now), open, "{now}");
+        }
+        // Half past two does not exist: the window begins when the clocks are set.
+        let skipped = "sun 02:30-06:00 Europe/Berlin";
+        assert!(!is_open(skipped, "2026-03-29T00:59:59Z"));
+        assert!(is_open(skipped, "2026-03-29T01:00:00Z"));
+        // Half past two occurs twice: the window begins at the first, and is not closed between.
+        assert!(is_open(skipped, "2026-10-25T00:30:00Z"));
+        assert!(is_open(skipped, "2026-10-25T01:15:00Z"));
+        assert!(is_open(
+            "sun 00:00-02:30 Europe/Berlin",
+            "2026-10-25T01:29:59Z"
+        ));
+    }
+
+    #[test]
+    fn the_next_opening_agrees_with_the_state_at_every_quarter_of_a_year() {
+        for window in [
+            "sat 22:00-04:00 Europe/Berlin",
+            "daily 02:00-03:00 Europe/Berlin",
+            "sun 02:30-06:00 America/New_York",
+            "mon-fri 00:00-24:00 Australia/Lord_Howe",
+        ] {
+            let parsed: Window = window.parse().expect(window);
+            let mut now: Timestamp = "2026-01-01T00:00:00Z".parse().expect("a time");
+            for _ in 0..365 * 24 * 4 {
+                let (from, to) = parsed.next_open(now).expect("it opens");
+                assert_eq!(from == now, parsed.is_open(now), "{window} at {now}");
+                assert!(from < to && parsed.is_open(from), "{window} at {now}");
+                now += SignedDuration::from_mins(15);
+            }
+        }
+    }
+
+    #[test]
     fn the_next_opening_is_now_or_on_the_next_of_its_days() {
         let next = |window: &str, now: &str| {
             let window: Window = window.parse().expect(window);
@@ -265,6 +342,8 @@ mod tests {
             "someday",
             "mon 25:00-26:00",
             "mon 1-2",
+            "mon 21:00-21:00",
+            "mon 00:00-00:00",
             "mon UTC UTC",
             "mon 01:00-02:00 Nowhere/At",
         ] {

@@ -4,8 +4,9 @@ use clap::{Parser, Subcommand};
 
 use crate::commands::{
     agent, authority, backup, bound, catalog, cert, cluster, compile, completions, config, console,
-    demo, environment, facts, isolated, lock, man, module, node, once, plan, query, reactor,
-    release, report, repository, restore, run, server, signer, states, token, trigger,
+    demo, doctor, environment, facts, isolated, lock, man, module, node, once, plan, query,
+    reactor, release, report, repository, restore, run, server, signer, states, status, token,
+    trigger, version,
 };
 use crate::global_options::Global;
 use crate::local_apply::ApplyArgs;
@@ -33,6 +34,10 @@ Exit codes: 0 success, 1 error, 2 changes pending or made (with --detailed-exitc
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
+    /// Show whether everything is healthy, what is wrong and what to do
+    Status(status::StatusArguments),
+    /// Check this machine's configuration, credentials, connection, clock and disk
+    Doctor(doctor::DoctorArguments),
     /// Run a server
     Server(server::ServerArguments),
     /// Run the signer, which holds the CA key
@@ -124,6 +129,8 @@ pub(crate) enum Command {
     /// Check the configuration
     #[command(subcommand)]
     Config(config::ConfigCommand),
+    /// Print the version, the commit and the build
+    Version(version::VersionArguments),
     /// Print shell completions
     Completions(completions::CompletionsArguments),
     /// Write manual pages

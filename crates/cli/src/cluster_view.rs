@@ -1,5 +1,6 @@
 //! The state of a cluster as text.
 
+use bunraku_wire::api::SpaceStatus;
 use bunraku_wire::api::cluster::{ClusterStatus, MemberRecord, MemberState, MemberView};
 
 use crate::output::count;
@@ -9,6 +10,7 @@ pub(crate) fn is_whole(status: &ClusterStatus) -> bool {
     status.without_majority_seconds.is_none()
         && status.sight.members.iter().all(alive)
         && status.datastores.iter().all(|it| it.healthy)
+        && !status.space.as_ref().is_some_and(SpaceStatus::is_full)
 }
 
 pub(crate) fn state_name(state: MemberState) -> &'static str {
@@ -44,6 +46,33 @@ pub(crate) fn summary(status: &ClusterStatus) -> String {
     }
 }
 
+/// Describes the space of the fullest datastore in one line.
+pub(crate) fn space_line(space: &SpaceStatus) -> Option<String> {
+    let members = space.members.iter();
+    let fullest = members.max_by_key(|member| (member.used_bytes, member.size_bytes))?;
+    let used = megabytes(fullest.used_bytes);
+    let size = megabytes(fullest.size_bytes);
+    let of_quota = match (fullest.limit_bytes, fullest.quota_bytes) {
+        (Some(limit), Some(quota)) => format!(
+            "{used} of {} used, {size} on disk, quota {}",
+            megabytes(limit),
+            megabytes(quota)
+        ),
+        _ => format!("{used} used, {size} on disk, quota unknown"),
+    };
+    let state = match (space.alarm, space.level.as_str()) {
+        (true, _) => "; FULL: etcd raised its NOSPACE alarm and refuses writes",
+        (false, "full") => "; FULL: new data is refused",
+        (false, "low") => "; filling up",
+        _ => "",
+    };
+    Some(format!("space: {of_quota}{state}"))
+}
+
+fn megabytes(bytes: u64) -> String {
+    format!("{:.1} MB", bytes as f64 / 1e6)
+}
+
 /// The role of a server for the data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum DataRole {
@@ -55,6 +84,8 @@ pub(crate) enum DataRole {
     Healthy,
     Drained,
     Eligible,
+    /// Its server is away, so it cannot store data.
+    None,
     Never,
 }
 
@@ -67,6 +98,7 @@ impl DataRole {
             Self::Healthy => "healthy",
             Self::Drained => "drained",
             Self::Eligible => "eligible",
+            Self::None => "none",
             Self::Never => "never",
         }
     }
@@ -84,6 +116,7 @@ pub(crate) fn role(status: &ClusterStatus, member: &MemberRecord) -> DataRole {
         Some(_) if member.draining => DataRole::Draining,
         Some(_) => DataRole::Healthy,
         None if member.draining => DataRole::Drained,
+        None if !is_present(last_observation(status, member)) => DataRole::None,
         None if member.eligible => DataRole::Eligible,
         None => DataRole::Never,
     }
@@ -110,6 +143,9 @@ pub(crate) fn hints(status: &ClusterStatus) -> Vec<String> {
     if status.without_majority_seconds.is_some() {
         hints.push("hint: start the machines of the datastores again; only if they are lost for good, run `bunraku cluster recover`".to_owned());
     }
+    if status.space.as_ref().is_some_and(SpaceStatus::is_full) {
+        hints.push("hint: delete what you do not need, or raise the quota of the datastores; see docs/operating.md".to_owned());
+    }
     if status.leader.is_none() {
         hints.push(
             "warning: no server manages the datastores at the moment; their state may be stale"
@@ -120,6 +156,11 @@ pub(crate) fn hints(status: &ClusterStatus) -> Vec<String> {
         hints.push("warning: with two servers, only one stores the data; add a third to tolerate a failure".to_owned());
     }
     hints
+}
+
+/// Returns true if a server is alive, as far as the answering server knows.
+fn is_present(seen: Option<&MemberView>) -> bool {
+    seen.is_none_or(|seen| matches!(seen.state, MemberState::Alive | MemberState::Suspect))
 }
 
 /// Returns true if a server is away. Without a majority nobody records who answers, so this

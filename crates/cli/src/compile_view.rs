@@ -51,15 +51,15 @@ pub(crate) fn progress(progress: &CompileProgress) -> String {
         (progress.waiting, "waiting"),
         (progress.without_facts, "without facts"),
     ];
-    let told: Vec<String> = parts
+    let shown: Vec<String> = parts
         .iter()
         .filter(|(count, _)| *count > 0)
         .map(|(count, word)| format!("{count} {word}"))
         .collect();
-    if told.is_empty() {
+    if shown.is_empty() {
         progress.nodes.to_string()
     } else {
-        format!("{}: {}", progress.nodes, told.join(", "))
+        format!("{}: {}", progress.nodes, shown.join(", "))
     }
 }
 

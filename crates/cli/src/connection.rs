@@ -143,6 +143,24 @@ fn credentials(global: &Global, loaded: &LoadedConfig) -> Result<Credentials, Fa
     )
 }
 
+/// Returns the address of the server that answered, as other machines reach it: on the server
+/// itself, the host name instead of a loopback address.
+pub(crate) async fn reachable_server(client: &Client) -> String {
+    let Some(server) = client.server().await else {
+        return format!("{}:{}", host_name(), crate::config::DEFAULT_PORT);
+    };
+    let text = server.to_string();
+    match text.rsplit_once(':') {
+        Some(("localhost" | "127.0.0.1" | "[::1]", port)) => format!("{}:{port}", host_name()),
+        _ => text,
+    }
+}
+
+fn host_name() -> String {
+    let name = rustix::system::uname();
+    name.nodename().to_string_lossy().into_owned()
+}
+
 /// Explains a failed request to the user.
 pub(crate) fn failed(error: &ClientError) -> Failure {
     let exit = match error.status() {

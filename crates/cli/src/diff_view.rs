@@ -93,7 +93,7 @@ pub(crate) fn fleet(diff_of: &FleetDiff) -> String {
 /// Formats the last line: the number of changed nodes and of all nodes.
 pub(crate) fn summary(diff: &FleetDiff) -> String {
     let changed = diff.compared - diff.unchanged;
-    let mut told = format!(
+    let mut printed = format!(
         "{} compared: {changed} changed, {} unchanged",
         count(diff.compared, "node"),
         diff.unchanged
@@ -104,23 +104,23 @@ pub(crate) fn summary(diff: &FleetDiff) -> String {
         .map(|failure| failure.nodes.len())
         .sum();
     if failed > 0 {
-        let _ = write!(told, ", {failed} failed to compile");
+        let _ = write!(printed, ", {failed} failed to compile");
     }
     if !diff.without_catalog.is_empty() {
         let _ = write!(
-            told,
+            printed,
             "; no catalog to compare with: {}",
             names(&diff.without_catalog)
         );
     }
-    told
+    printed
 }
 
 /// Prints with colour on a terminal.
 pub(crate) fn print(text: &str) {
     let mut painted = String::with_capacity(text.len());
-    for told in text.lines() {
-        let colour = match told.trim_start().as_bytes().first() {
+    for printed in text.lines() {
+        let colour = match printed.trim_start().as_bytes().first() {
             Some(b'+') => Some(AnsiColor::Green),
             Some(b'-') => Some(AnsiColor::Red),
             Some(b'~') => Some(AnsiColor::Yellow),
@@ -130,24 +130,25 @@ pub(crate) fn print(text: &str) {
         let _ = match colour {
             Some(colour) => {
                 let style = colour.on_default();
-                writeln!(painted, "{style}{told}{style:#}")
+                writeln!(painted, "{style}{printed}{style:#}")
             }
-            None => writeln!(painted, "{told}"),
+            None => writeln!(painted, "{printed}"),
         };
     }
     anstream::print!("{painted}");
 }
 
-fn names(nodes: &[NodeName]) -> String {
-    let told: Vec<&str> = nodes
+/// Lists node names, the first ones in full.
+pub(crate) fn names(nodes: &[NodeName]) -> String {
+    let printed: Vec<&str> = nodes
         .iter()
         .take(MOST_NAMES)
         .map(NodeName::as_str)
         .collect();
-    let rest = nodes.len() - told.len();
+    let rest = nodes.len() - printed.len();
     match rest {
-        0 => told.join(", "),
-        rest => format!("{} and {rest} more", told.join(", ")),
+        0 => printed.join(", "),
+        rest => format!("{} and {rest} more", printed.join(", ")),
     }
 }
 
@@ -207,7 +208,7 @@ fn difference(out: &mut String, one: &Difference) {
 }
 
 fn source(out: &mut String, one: &SourceDiff) {
-    let (sign, told) = match (one.secret, one.before, one.after) {
+    let (sign, printed) = match (one.secret, one.before, one.after) {
         (true, ..) => ('~', "  (secret)".to_owned()),
         (_, None, Some(after)) => ('+', format!("  {}", after.short())),
         (_, Some(before), None) => ('-', format!("  {}", before.short())),
@@ -216,15 +217,15 @@ fn source(out: &mut String, one: &SourceDiff) {
             ('~', format!("  {} -> {}", before.short(), after.short()))
         }
     };
-    line(out, &format!("{sign} {}{told}", one.address));
+    line(out, &format!("{sign} {}{printed}", one.address));
     if let Some(text) = &one.text {
         lines(out, text);
     }
 }
 
 fn lines(out: &mut String, text: &str) {
-    for told in text.lines() {
-        line(out, &format!("      {told}"));
+    for printed in text.lines() {
+        line(out, &format!("      {printed}"));
     }
 }
 
@@ -347,7 +348,7 @@ mod tests {
             )
         };
         let many: Vec<NodeName> = (0..12).map(node).collect();
-        let told = FleetDiff {
+        let printed = FleetDiff {
             compared: 20,
             unchanged: 8,
             groups: vec![
@@ -381,19 +382,19 @@ mod tests {
             1 node failed to compile: web-99
               site.yaml:3: no such group
         "#]]
-        .assert_eq(&fleet(&told));
+        .assert_eq(&fleet(&printed));
         assert_eq!(
-            summary(&told),
+            summary(&printed),
             "20 nodes compared: 12 changed, 8 unchanged, 1 failed to compile"
         );
     }
 
     #[test]
     fn a_terminal_gets_no_commands_from_a_catalog() {
-        let told = diff(&between(
+        let printed = diff(&between(
             json!([]),
             json!([{"type": "File", "title": "/\u{1b}[31mx", "parameters": {"a": "b\u{7}"}}]),
         ));
-        assert!(!told.contains(['\u{1b}', '\u{7}']), "{told:?}");
+        assert!(!printed.contains(['\u{1b}', '\u{7}']), "{printed:?}");
     }
 }

@@ -8,9 +8,9 @@ use clap::CommandFactory;
 use crate::arguments::{Arguments, Command};
 use crate::commands::{
     agent, apply, authority, backup, bound, catalog, cert, cluster, code_worker, compile,
-    completions, config, console, demo, environment, facts, isolated, lock, man, module, node,
-    once, plan, query, reactor, release, report, repository, restore, run, server, signer, states,
-    token, trigger,
+    completions, config, console, demo, doctor, environment, facts, isolated, lock, man, module,
+    node, once, plan, query, reactor, release, report, repository, restore, run, server, signer,
+    states, status, token, trigger, version,
 };
 use crate::config::load;
 use crate::context::Context;
@@ -21,7 +21,7 @@ use crate::wiring::Wiring;
 
 pub(crate) fn run(arguments: Arguments, wiring: Wiring) -> Result<ExitCode, Failure> {
     let Arguments { global, command } = arguments;
-    // These serve a server, which has told them everything. They read no configuration.
+    // These serve a server, which gives them everything. They read no configuration.
     let command = match command {
         Command::CodeWorker => return code_worker::run().map(ExitCode::from),
         Command::Isolated(arguments) => return isolated::run(arguments).map(ExitCode::from),
@@ -33,8 +33,13 @@ pub(crate) fn run(arguments: Arguments, wiring: Wiring) -> Result<ExitCode, Fail
         _ => "warn",
     };
     logging::start(global.log.as_deref().unwrap_or(usual), global.log_format);
-    if let Command::Config(command) = command {
-        return config::run(&command, &global).map(ExitCode::from);
+    // These work without a valid configuration.
+    match &command {
+        Command::Config(command) => return config::run(command, &global).map(ExitCode::from),
+        Command::Version(arguments) => {
+            return version::run(arguments, global.json).map(ExitCode::from);
+        }
+        _ => {}
     }
     let context = Context {
         loaded: Arc::new(load(global.config.as_deref())?),
@@ -53,6 +58,8 @@ pub(crate) fn run(arguments: Arguments, wiring: Wiring) -> Result<ExitCode, Fail
         Command::Reactor(command) => reactor::run(command, &context),
         Command::Bound(arguments) => return bound::run(&arguments).map(ExitCode::from),
         Command::Module(command) => module::run(command, &context),
+        Command::Status(arguments) => status::run(&arguments, &context),
+        Command::Doctor(arguments) => doctor::run(&arguments, &context),
         Command::Server(arguments) => server::run(arguments, &context),
         Command::Signer(arguments) => signer::run(&arguments, &context),
         Command::Agent(arguments) => agent::run(arguments, &context),
@@ -76,7 +83,9 @@ pub(crate) fn run(arguments: Arguments, wiring: Wiring) -> Result<ExitCode, Fail
         Command::Console(arguments) => console::run(&arguments, &context),
         Command::Completions(arguments) => completions::run(&arguments, Arguments::command()),
         Command::Man(arguments) => man::run(&arguments, Arguments::command()),
-        Command::Config(_) | Command::CodeWorker | Command::Isolated(_) => Ok(Exit::Done),
+        Command::Config(_) | Command::Version(_) | Command::CodeWorker | Command::Isolated(_) => {
+            Ok(Exit::Done)
+        }
     };
     exit.map(ExitCode::from)
 }

@@ -68,12 +68,20 @@ impl Failure {
         &self.message
     }
 
+    /// Returns the message with its causes in one line.
+    pub(crate) fn cause_text(&self) -> String {
+        let causes = self.causes.iter().map(|cause| format!(": {cause}"));
+        let causes: String = causes.collect();
+        format!("{}{causes}", self.message)
+    }
+
+    pub(crate) fn hint_text(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+
     /// Returns the message with its causes and its hint in one line.
     pub(crate) fn text(&self) -> String {
-        let mut text = self.message.clone();
-        for cause in &self.causes {
-            text.push_str(&format!(": {cause}"));
-        }
+        let mut text = self.cause_text();
         if let Some(hint) = &self.hint {
             text.push_str(&format!(" ({hint})"));
         }

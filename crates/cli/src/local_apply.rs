@@ -244,13 +244,13 @@ impl LocalApply {
         let result = apply_plan(&plan, how);
         view.end();
         let summary = result.map_err(ApplyError::Record)?;
-        let told = apply_view::SummarySubject {
+        let shown = apply_view::SummarySubject {
             name: &name,
             path: &arguments.path,
             mode: needs.ordering,
             detailed: arguments.detailed_exitcodes,
         };
-        apply_view::summary(&summary, &told, json, printer).map_err(ApplyError::Output)?;
+        apply_view::summary(&summary, &shown, json, printer).map_err(ApplyError::Output)?;
         let exit = exit_of(&summary, arguments.detailed_exitcodes);
         // The process ends soon: giving back every piece of memory one by one
         // would only take time. Processes of modules are another matter.

@@ -13,8 +13,16 @@ use crate::terminal::{is_hidden, note, visible};
 
 /// Prints a value as JSON.
 pub(crate) fn json<T: Serialize>(value: &T) -> Result<(), Failure> {
-    let text = serde_json::to_string_pretty(value)?;
-    // JSON escapes most control characters; the rest is escaped here, so it stays JSON.
+    write_json(&serde_json::to_string_pretty(value)?)
+}
+
+/// Prints a value as one line of JSON.
+pub(crate) fn json_line<T: Serialize>(value: &T) -> Result<(), Failure> {
+    write_json(&serde_json::to_string(value)?)
+}
+
+/// JSON escapes most control characters; the rest is escaped here, so it stays JSON.
+fn write_json(text: &str) -> Result<(), Failure> {
     let mut out = String::with_capacity(text.len() + 1);
     for c in text.chars() {
         if is_hidden(c) {
@@ -140,14 +148,14 @@ mod tests {
     #[test]
     fn spans_are_shown_in_their_largest_unit() {
         let now: Timestamp = "2026-01-10T00:00:00Z".parse().expect("a time");
-        for (since, told) in [
+        for (since, shown) in [
             ("2026-01-09T23:59:57Z", "3 s"),
             ("2026-01-09T23:50:01Z", "9 min"),
             ("2026-01-09T01:00:00Z", "23 h"),
             ("2026-01-01T00:00:00Z", "9 d"),
             ("2026-01-10T00:00:05Z", "0 s"),
         ] {
-            assert_eq!(ago(since.parse().expect("a time"), now), told);
+            assert_eq!(ago(since.parse().expect("a time"), now), shown);
         }
     }
 }

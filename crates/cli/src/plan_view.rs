@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bunraku_model::{Administration, Connection, NodeName};
-use bunraku_plan::{PlanStep, RunPlan};
+use bunraku_plan::{PlanStep, RunPlan, plan_differences};
 use bunraku_wire::api::NodeSummary;
 
 use crate::output::count;
@@ -37,6 +37,9 @@ pub(crate) fn text(plan: &RunPlan) -> String {
 fn one(plan: &RunPlan, step: &PlanStep) -> String {
     let mut text = format!("        {}", name(step));
     text.push('\n');
+    if let Some(work) = &step.work {
+        text.push_str(&format!("                applies {work}\n"));
+    }
     for component in &step.components {
         text.push_str(&format!(
             "                {} -> {}\n",
@@ -92,6 +95,20 @@ pub(crate) fn name(step: &PlanStep) -> String {
             step.tags.join(", ")
         )
     }
+}
+
+/// Formats the differences between the plan of an earlier run and a new one.
+pub(crate) fn differences(before: &RunPlan, after: &RunPlan) -> String {
+    let differences = plan_differences(before, after);
+    let (old, new) = (before.id.0.short(), after.id.0.short());
+    if differences.is_empty() {
+        return format!("The new plan {new} is the same as before.\n");
+    }
+    let mut out = format!("Differences from plan {old} to plan {new}:\n");
+    for difference in differences {
+        out.push_str(&format!("   {difference}\n"));
+    }
+    out
 }
 
 /// Returns warnings about nodes that cannot run now.

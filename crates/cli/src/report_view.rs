@@ -69,6 +69,15 @@ pub(crate) fn render_report(
 }
 
 fn head(summary: &ReportSummary, state: &str) -> String {
+    let lines = head_lines(summary, state);
+    let shown = lines
+        .iter()
+        .map(|(name, value)| format!("{name:<10} {value}\n"));
+    shown.collect()
+}
+
+/// Returns the names and values of a report's details.
+pub(crate) fn head_lines(summary: &ReportSummary, state: &str) -> Vec<(&'static str, String)> {
     let started = &summary.started;
     let mut lines = vec![
         ("run", summary.run.to_string()),
@@ -86,6 +95,9 @@ fn head(summary: &ReportSummary, state: &str) -> String {
             format!("{release} of {environment}, catalog {catalog}"),
         ));
     }
+    if let Some(reason) = started.noop_reason {
+        lines.push(("noop", reason.words().to_owned()));
+    }
     if started.from_cache {
         let text = "no server was reachable: the node applied its cached catalog";
         lines.push(("note", text.to_owned()));
@@ -101,26 +113,35 @@ fn head(summary: &ReportSummary, state: &str) -> String {
         );
         lines.push(("note", text));
     }
-    let told = lines
-        .iter()
-        .map(|(name, value)| format!("{name:<10} {value}\n"));
-    told.collect()
+    lines
 }
 
 fn name(resource: &ResourceEvent) -> String {
     format!("{}[{}]", resource.type_name, resource.title)
 }
 
+/// Returns the result of a resource in a few words.
+pub(crate) fn result_word(resource: &ResourceEvent) -> &'static str {
+    match resource.status {
+        EventStatus::Unchanged => "unchanged",
+        EventStatus::Changed if resource.corrective => "corrected",
+        EventStatus::Changed => "changed",
+        EventStatus::Pending if resource.corrective => "would be corrected",
+        EventStatus::Pending => "would change",
+        EventStatus::Failed => "failed",
+        EventStatus::Skipped => "skipped",
+    }
+}
+
 /// Formats a mark, the resource, the result and its details.
 fn resource_lines(resource: &ResourceEvent) -> String {
-    let (mark, word) = match resource.status {
-        EventStatus::Unchanged => ("=", "unchanged"),
-        EventStatus::Changed if resource.corrective => ("~", "corrected"),
-        EventStatus::Changed => ("+", "changed"),
-        EventStatus::Pending if resource.corrective => ("~", "would be corrected"),
-        EventStatus::Pending => ("+", "would change"),
-        EventStatus::Failed => ("✗", "failed"),
-        EventStatus::Skipped => ("-", "skipped"),
+    let word = result_word(resource);
+    let mark = match resource.status {
+        EventStatus::Unchanged => "=",
+        EventStatus::Changed | EventStatus::Pending if resource.corrective => "~",
+        EventStatus::Changed | EventStatus::Pending => "+",
+        EventStatus::Failed => "✗",
+        EventStatus::Skipped => "-",
     };
     let seconds = resource.duration_seconds;
     let mut text = format!("  {mark} {}  {word}  {seconds:.2} s", name(resource));
@@ -177,17 +198,17 @@ pub(crate) fn state(report: &ReportSummary) -> String {
 /// Lists unusual counts, and the total.
 pub(crate) fn counts(counts: &EventCounts) -> String {
     let intentional = (counts.changed + counts.pending).saturating_sub(counts.corrective);
-    let verb = if counts.pending > 0 {
-        "would change"
+    let (verb, corrected) = if counts.pending > 0 {
+        ("would change", "would be corrected")
     } else {
-        "changed"
+        ("changed", "corrected")
     };
     let mut words = Vec::new();
     for (count, word) in [
         (counts.failed, "failed"),
         (counts.skipped, "skipped"),
         (intentional, verb),
-        (counts.corrective, "corrected"),
+        (counts.corrective, corrected),
     ] {
         if count > 0 {
             words.push(format!("{count} {word}"));

@@ -94,8 +94,8 @@ mod tests {
         let now: Zoned = "2026-11-16T21:30:00+01:00[Europe/Berlin]"
             .parse()
             .expect("a time");
-        let told = time(text, &now).map(|time| time.to_string());
-        assert_eq!(told.as_deref(), expected, "{text}");
+        let shown = time(text, &now).map(|time| time.to_string());
+        assert_eq!(shown.as_deref(), expected, "{text}");
     }
 
     #[test]

@@ -35,6 +35,8 @@ enum Signal {
     Servers,
     /// The trusted CAs or the revocation list changed.
     Authority,
+    /// The node's certificate was revoked.
+    Revoked,
 }
 
 /// An item of a subscription.
@@ -48,6 +50,8 @@ pub enum SubscriptionItem {
     Servers,
     /// The trusted CAs or the revocation list changed.
     Authority,
+    /// The node's certificate was revoked: this is the last item.
+    Revoked,
 }
 
 /// Number of ids that a subscription remembers before it checks which are still pending.
@@ -118,7 +122,10 @@ impl CommandHub {
 
     /// Ends the subscription of a node whose certificate was revoked or that was removed.
     pub fn disconnect(&self, node: &NodeName) {
-        self.subscribers().by_node.remove(node);
+        if let Some(subscriber) = self.subscribers().by_node.remove(node) {
+            // If there is no room, the stream ends without the reason.
+            subscriber.signals.send(Signal::Revoked);
+        }
     }
 
     /// Notifies a node's agent that its target changed, if it is connected
@@ -232,6 +239,7 @@ impl Subscription {
                 Some(Signal::Hold) => return Ok(Some(SubscriptionItem::Hold)),
                 Some(Signal::Servers) => return Ok(Some(SubscriptionItem::Servers)),
                 Some(Signal::Authority) => return Ok(Some(SubscriptionItem::Authority)),
+                Some(Signal::Revoked) => return Ok(Some(SubscriptionItem::Revoked)),
                 None => return Ok(None),
             }
         }

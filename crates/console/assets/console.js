@@ -27,12 +27,30 @@ async function look() {
     const page = new DOMParser().parseFromString(await reply.text(), "text/html");
     for (const id of ["live", "health", "age"]) {
       const [old, fresh] = [document.getElementById(id), page.getElementById(id)];
-      if (old && fresh && !old.isEqualNode(fresh)) old.replaceWith(fresh);
+      if (old && fresh && !old.isEqualNode(fresh) && !isSelected(old)) replace(old, fresh);
     }
     silentSince = null;
   } catch {
     silentSince ??= new Date();
     if (age) age.textContent = `No answer from the console since ${silentSince.toLocaleTimeString()}`;
+  }
+}
+
+// Someone may be about to copy this.
+function isSelected(part) {
+  const selection = getSelection();
+  return selection && !selection.isCollapsed && part.contains(selection.anchorNode);
+}
+
+// Replaces a part of the page. The link that had the focus has it again.
+function replace(old, fresh) {
+  const focused = old.contains(document.activeElement) ? document.activeElement : null;
+  const path = focused && focused.getAttribute("href");
+  old.replaceWith(fresh);
+  if (!path) return;
+  const links = fresh.matches("a") ? [fresh] : fresh.querySelectorAll("a");
+  for (const link of links) {
+    if (link.getAttribute("href") === path) return link.focus({ preventScroll: true });
   }
 }
 

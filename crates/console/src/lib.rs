@@ -12,9 +12,9 @@ mod view;
 pub use askama::Template;
 
 pub use view::{
-    ClusterPage, Count, Crumb, EnvironmentLine, EventLine, FactLine, Frame, NodeLine, NodePage,
-    NodesPage, OverviewPage, ProblemPage, ReportLine, RunLine, RunPage, RunsPage, Section,
-    ServerLine, StepLine, Tone,
+    ChangeLine, ClusterPage, Count, Crumb, DiffLine, EnvironmentLine, EventLine, FactLine, Frame,
+    LogLine, NodeLine, NodePage, NodesPage, OverviewPage, ProblemPage, ReportLine, ReportPage,
+    ResourceLine, RunLine, RunPage, RunsPage, Section, ServerLine, StepLine, Tone,
 };
 
 /// The style sheet of every page, served as a separate file, like the script. The pages contain no

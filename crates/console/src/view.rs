@@ -100,6 +100,8 @@ pub struct NodeLine {
     pub word: String,
     pub tone: Tone,
     pub since: String,
+    /// `failed, 3 min ago`.
+    pub last_run: String,
     pub facts: String,
     pub note: String,
 }
@@ -107,6 +109,8 @@ pub struct NodeLine {
 /// A node run in a list.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReportLine {
+    /// The id of the node run.
+    pub run: String,
     pub node: String,
     pub state: String,
     pub tone: Tone,
@@ -226,6 +230,70 @@ pub struct NodePage {
     pub queue: Vec<String>,
     pub reports: Vec<ReportLine>,
     pub facts: Vec<FactLine>,
+}
+
+/// A resource in a report.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ResourceLine {
+    pub name: String,
+    /// The file and line of its declaration, if known.
+    pub place: String,
+    pub result: String,
+    pub tone: Tone,
+    pub took: String,
+    pub messages: Vec<String>,
+    pub changes: Vec<ChangeLine>,
+}
+
+/// A changed property in a report.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ChangeLine {
+    pub property: String,
+    pub from: String,
+    pub to: String,
+    pub diff: Vec<DiffLine>,
+}
+
+/// A line of a diff.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DiffLine {
+    pub text: String,
+}
+
+impl DiffLine {
+    /// Returns the class in the style sheet.
+    pub fn class(&self) -> &'static str {
+        match self.text.chars().next() {
+            Some('+') => "added",
+            Some('-') => "removed",
+            _ => "",
+        }
+    }
+}
+
+/// A line of a run's log.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LogLine {
+    pub text: String,
+    pub tone: Tone,
+}
+
+/// The report of one node run.
+#[derive(Clone, PartialEq, Eq, Debug, Template)]
+#[template(path = "report.html")]
+pub struct ReportPage {
+    pub frame: Frame,
+    pub node: String,
+    pub run: String,
+    pub state: String,
+    pub tone: Tone,
+    /// The causes, the release, the times and the counts.
+    pub details: Vec<FactLine>,
+    /// The resources that were not in the desired state.
+    pub resources: Vec<ResourceLine>,
+    pub more: usize,
+    pub unchanged: u64,
+    pub log: Vec<LogLine>,
 }
 
 /// All ordered runs.

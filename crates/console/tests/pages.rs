@@ -1,8 +1,8 @@
 //! Pages from untrusted values.
 
 use bunraku_console::{
-    ClusterPage, Count, Crumb, Frame, NodeLine, NodePage, NodesPage, ReportLine, Section,
-    ServerLine, Template, Tone,
+    ChangeLine, ClusterPage, Count, Crumb, DiffLine, Frame, LogLine, NodeLine, NodePage, NodesPage,
+    ReportLine, ReportPage, ResourceLine, Section, ServerLine, Template, Tone,
 };
 
 const HOSTILE: &str = r#"<script>alert(1)</script>"'&"#;
@@ -30,6 +30,7 @@ fn node() -> NodeLine {
         word: "lost".to_owned(),
         tone: Tone::Bad,
         since: "3 s".to_owned(),
+        last_run: HOSTILE.to_owned(),
         facts: HOSTILE.to_owned(),
         note: HOSTILE.to_owned(),
     }
@@ -37,6 +38,7 @@ fn node() -> NodeLine {
 
 fn report() -> ReportLine {
     ReportLine {
+        run: HOSTILE.to_owned(),
         node: HOSTILE.to_owned(),
         state: "failed".to_owned(),
         tone: Tone::Bad,
@@ -87,6 +89,42 @@ fn whatever_nodes_say_is_text() {
         more: 3,
     };
     assert_harmless(&all.render().expect("a page"));
+    let report = ReportPage {
+        frame: frame(),
+        node: HOSTILE.to_owned(),
+        run: HOSTILE.to_owned(),
+        state: HOSTILE.to_owned(),
+        tone: Tone::Bad,
+        details: vec![bunraku_console::FactLine {
+            name: "causes".to_owned(),
+            value: HOSTILE.to_owned(),
+        }],
+        resources: vec![ResourceLine {
+            name: HOSTILE.to_owned(),
+            place: HOSTILE.to_owned(),
+            result: "failed".to_owned(),
+            tone: Tone::Bad,
+            took: "0.1 s".to_owned(),
+            messages: vec![HOSTILE.to_owned()],
+            changes: vec![ChangeLine {
+                property: HOSTILE.to_owned(),
+                from: HOSTILE.to_owned(),
+                to: HOSTILE.to_owned(),
+                diff: vec![DiffLine {
+                    text: format!("+{HOSTILE}"),
+                }],
+            }],
+        }],
+        more: 3,
+        unchanged: 1,
+        log: vec![LogLine {
+            text: HOSTILE.to_owned(),
+            tone: Tone::Bad,
+        }],
+    };
+    let page = report.render().expect("a page");
+    assert_harmless(&page);
+    assert!(page.contains("class=\"added\""), "{page}");
 }
 
 #[test]

@@ -45,8 +45,8 @@ const PER_TRANSACTION: usize = 100;
 /// The handle on the command service.
 #[derive(Clone)]
 pub struct Commands {
-    store: SharedStore,
-    clock: Clock,
+    pub(crate) store: SharedStore,
+    pub(crate) clock: Clock,
     options: CommandOptions,
 }
 
@@ -293,16 +293,22 @@ impl Commands {
             };
             let envelope: Envelope = document::decode(&entry)?;
             if envelope.expires <= now {
-                let result = CommandResult {
-                    outcome: CommandOutcome::Expired,
-                    message: "the node did not connect in time".to_owned(),
-                    finished: now,
-                };
-                self.answer(&node, id, &result).await?;
+                self.expire(&node, id).await?;
                 expired += 1;
             }
         }
         Ok(expired)
+    }
+
+    /// Records a command as expired, unless it is answered.
+    pub(crate) async fn expire(&self, node: &NodeName, id: CommandId) -> Result<(), ServiceError> {
+        let result = CommandResult {
+            outcome: CommandOutcome::Expired,
+            message: "the node did not connect in time".to_owned(),
+            finished: self.clock.now(),
+        };
+        self.answer(node, id, &result).await?;
+        Ok(())
     }
 
     async fn forget_old_results(&self, node: &NodeName) -> Result<(), ServiceError> {

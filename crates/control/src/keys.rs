@@ -43,6 +43,10 @@ pub const ROTATION: &str = "authority-rotation";
 pub const AUTHORITY_CONFIRMED: &str = "authority-confirmed/";
 /// Requests that wait for an operator, by name.
 pub const REQUESTS: &str = "certificate-requests/";
+/// The plans of all runs.
+pub const RUN_PLANS: &str = "run-plans/";
+/// The logs of all once tasks.
+pub const ONCE_LOGS: &str = "once-logs/";
 /// Join tokens, by the hash of the token.
 pub const TOKENS: &str = "join-tokens/";
 
@@ -87,6 +91,11 @@ pub fn node_connection(node: &NodeName) -> String {
 /// Written by the node.
 pub fn node_activity(node: &NodeName) -> String {
     format!("{NODES}{node}/activity")
+}
+
+/// Written by the report service: the outcome of the newest run that has ended.
+pub fn node_last_run(node: &NodeName) -> String {
+    format!("{NODES}{node}/last-run")
 }
 
 /// Written by the fact service: the newest facts.
@@ -232,7 +241,7 @@ pub fn parse_once_key(key: &str) -> Option<AppName> {
 
 /// Written by the claimant while its claim lives; deleted when its attempt is forgotten.
 pub fn once_log(app: &AppName, token: u64) -> String {
-    format!("once-logs/{app}/{token:020}")
+    format!("{ONCE_LOGS}{app}/{token:020}")
 }
 
 /// Locks.
@@ -408,6 +417,11 @@ pub fn report_events(node: &NodeName, run: NodeRunId, first: u64) -> String {
 /// All events of one report.
 pub fn report_events_of(node: &NodeName, run: NodeRunId) -> String {
     format!("{}{run}/", report_events_of_node(node))
+}
+
+/// Written when a small report is finished: all its events, compressed.
+pub fn report_packed(node: &NodeName, run: NodeRunId) -> String {
+    format!("report-packed/{node}/{run}")
 }
 
 /// All events of one node's reports.
@@ -629,13 +643,17 @@ pub const LEADERS: &str = "leaders/";
 pub const RELEASE_LEADER: &str = "leaders/releases";
 /// Written by the server that synchronizes repositories, bound to its lease.
 pub const REPOSITORY_LEADER: &str = "leaders/repositories";
+/// Written by the servers that compact the store: the history that it keeps, and who reclaims its
+/// space.
+pub const STORE_UPKEEP: &str = "store-upkeep";
 
 /// Returns the node of a key under [`COMPILED`].
 pub fn parse_compiled(key: &str) -> Option<NodeName> {
     NodeName::new(key.strip_prefix(COMPILED)?).ok()
 }
 
-/// Written when a release is applied; deleted with the node.
+/// Written when a release is applied; deleted with the node, and by a rollback until the node has a
+/// catalog of the old code.
 pub fn target(node: &NodeName) -> String {
     format!("{TARGETS}{node}")
 }
@@ -665,7 +683,7 @@ pub fn parse_release_head(key: &str) -> Option<EnvironmentName> {
     EnvironmentName::new(key.strip_prefix(RELEASE_HEADS)?).ok()
 }
 
-/// Written when all targets point to the newest release.
+/// Written when all targets point to the newest release, and when nodes that joined have catalogs.
 pub fn release_applied(environment: &EnvironmentName) -> String {
     format!("release-applied/{environment}")
 }
@@ -711,7 +729,13 @@ pub fn run_plan(run: RunId, piece: u32) -> String {
 }
 
 pub fn run_plan_prefix(run: RunId) -> String {
-    format!("run-plans/{run}/")
+    format!("{RUN_PLANS}{run}/")
+}
+
+/// Returns the run of a key under [`RUN_PLANS`].
+pub fn parse_run_plan(key: &str) -> Option<RunId> {
+    let (run, _) = key.strip_prefix(RUN_PLANS)?.split_once('/')?;
+    run.parse().ok()
 }
 
 /// Written by the leader only: a batch of events.

@@ -12,7 +12,9 @@
 pub mod certificates;
 pub mod clock;
 pub mod code_problems;
+mod command_expiry;
 pub mod commands;
+pub mod data_keys;
 pub mod document;
 pub mod environment_settings;
 pub mod epoch;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bunraku_model::{
     Activity, Administration, CommandId, Connection, EnvironmentName, NodeName, NodeStatus,
-    default_environment,
+    default_environment, near_names,
 };
 use bunraku_store::{
     KeyValue, Settled, SharedStore, Store, Swap, Transaction, compare_and_swap, settle,
@@ -18,6 +18,7 @@ use crate::clock::Clock;
 use crate::document;
 use crate::facts::FactsPointer;
 use crate::presence::StoredConnection;
+use crate::reports::StoredLastRun;
 use crate::{ServiceError, keys, node_condition};
 
 /// The time in which a connected agent learns that it was disabled or enabled. An
@@ -95,6 +96,29 @@ impl Nodes {
         Ok(self.store.get(&keys::node_record(node)).await?.is_some())
     }
 
+    /// Returns an error that names similar nodes, unless the node exists.
+    pub async fn require(&self, node: &NodeName) -> Result<(), ServiceError> {
+        if self.exists(node).await? {
+            return Ok(());
+        }
+        let keys = document::keys_under(&*self.store, keys::NODES).await?;
+        let names: Vec<NodeName> = keys
+            .iter()
+            .filter_map(|key| match keys::parse_node_key(key)? {
+                (name, "record") => Some(name),
+                _ => None,
+            })
+            .collect();
+        let near = near_names(node.as_str(), names.iter().map(NodeName::as_str));
+        Err(match near.first() {
+            Some(near) => ServiceError::NotFound {
+                what: format!("node `{node}`"),
+                hint: Some(format!("did you mean `{near}`?")),
+            },
+            None => ServiceError::no_such_node(node),
+        })
+    }
+
     /// Returns all nodes, by name.
     pub async fn list(&self) -> Result<Vec<NodeSummary>, ServiceError> {
         let mut pending: BTreeMap<NodeName, usize> = BTreeMap::new();
@@ -128,9 +152,11 @@ impl Nodes {
         let pending = document::keys_under(&*self.store, &keys::command_pending_prefix(node))
             .await?
             .len();
-        documents
-            .summary(node.clone(), pending)
-            .ok_or_else(|| ServiceError::no_such_node(node))
+        if let Some(summary) = documents.summary(node.clone(), pending) {
+            return Ok(summary);
+        }
+        self.require(node).await?;
+        Err(ServiceError::no_such_node(node))
     }
 
     /// Disables the node. A second reason replaces the first.
@@ -302,6 +328,7 @@ pub struct NodeDocuments {
     connection: Option<StoredConnection>,
     activity: Option<Activity>,
     pub facts: Option<FactsPointer>,
+    last_run: Option<StoredLastRun>,
 }
 
 impl NodeDocuments {
@@ -312,6 +339,7 @@ impl NodeDocuments {
             "connection" => self.connection = None,
             "activity" => self.activity = None,
             "facts" => self.facts = None,
+            "last-run" => self.last_run = None,
             _ => {}
         }
     }
@@ -321,6 +349,7 @@ impl NodeDocuments {
             && self.connection.is_none()
             && self.activity.is_none()
             && self.facts.is_none()
+            && self.last_run.is_none()
     }
 
     pub fn joined(&self) -> Option<Timestamp> {
@@ -333,6 +362,7 @@ impl NodeDocuments {
             "connection" => self.connection = Some(document::decode(entry)?),
             "activity" => self.activity = Some(document::decode(entry)?),
             "facts" => self.facts = Some(document::decode(entry)?),
+            "last-run" => self.last_run = Some(document::decode(entry)?),
             _ => {}
         }
         Ok(())
@@ -371,6 +401,7 @@ impl NodeDocuments {
             facts_received: self.facts.as_ref().map(|facts| facts.received),
             pending_commands,
             agent_version,
+            last_run: self.last_run.map(|stored| stored.last_run),
         })
     }
 }

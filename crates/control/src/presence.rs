@@ -55,6 +55,24 @@ pub struct StoredConnection {
     pub connection: Connection,
     pub session: Uuid,
     pub agent_version: String,
+    /// The configured run method, if the agent is new enough to say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_method: Option<NodeRunMethod>,
+}
+
+/// The configured run method of a node.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct NodeRunMethod {
+    /// `engine`, `puppet` or `command`.
+    pub name: String,
+    pub applies_released: bool,
+}
+
+/// An agent's description of itself when it connects.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct AgentDescription {
+    pub version: String,
+    pub run_method: Option<NodeRunMethod>,
 }
 
 /// An open command stream.
@@ -63,7 +81,7 @@ pub struct Session {
     pub node: NodeName,
     id: Uuid,
     since: Timestamp,
-    agent_version: String,
+    agent: AgentDescription,
     /// The node's connection before this one.
     before: Option<Connection>,
 }
@@ -88,7 +106,7 @@ impl Session {
             node,
             id: Uuid::nil(),
             since: Timestamp::UNIX_EPOCH,
-            agent_version: String::new(),
+            agent: AgentDescription::default(),
             before: None,
         }
     }
@@ -155,6 +173,9 @@ impl Presence {
             Err(error) if presence.inner.store.without_majority_for().is_some() => {
                 tracing::warn!(error = %crate::error::chain(&error), "this server registers as soon as the datastores have a majority");
             }
+            Err(error @ ServiceError::Store(StoreError::Full(_))) => {
+                tracing::warn!(error = %crate::error::chain(&error), "this server registers as soon as the datastores have room");
+            }
             entered => entered?,
         }
         Ok(presence)
@@ -189,13 +210,13 @@ impl Presence {
     pub async fn connect(
         &self,
         node: &NodeName,
-        agent_version: &str,
+        agent: &AgentDescription,
     ) -> Result<Session, ServiceError> {
         let mut session = Session {
             node: node.clone(),
             id: Uuid::new_v4(),
             since: self.inner.clock.now(),
-            agent_version: agent_version.to_owned(),
+            agent: agent.clone(),
             before: None,
         };
         self.ensure_registered().await?;
@@ -311,7 +332,8 @@ impl Presence {
                 server: self.inner.server,
             },
             session: session.id,
-            agent_version: session.agent_version.clone(),
+            agent_version: session.agent.version.clone(),
+            run_method: session.agent.run_method.clone(),
         };
         let (node, key) = (&session.node, keys::node_connection(&session.node));
         let (key, stored, if_now) = (&key, &stored, &if_now);

@@ -85,6 +85,9 @@ pub struct ApplyResult {
     pub no_change: bool,
 }
 
+/// The result of one step of observing or applying.
+pub type StepResult<T = ()> = Result<T, StepError>;
+
 /// The reason why observing or applying failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]

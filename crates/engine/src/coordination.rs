@@ -106,6 +106,8 @@ pub struct FireResult {
     pub message: String,
     /// Hosts that are not known.
     pub unknown: Vec<NodeName>,
+    /// True if the loop protection or a budget stopped it, so that nothing was fired.
+    pub stopped: bool,
 }
 
 /// The holder of a lock, as seen from one session.

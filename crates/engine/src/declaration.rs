@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bunraku_model::catalog::{Resource, ResourceReference, RichData, plain};
+use bunraku_model::catalog::{RequisiteKind, Resource, ResourceReference, RichData, plain};
 use bunraku_model::parse_span;
 use serde_json::{Map, Value};
 
@@ -20,6 +20,7 @@ pub struct Declaration<'a> {
     parameters: Cow<'a, Map<String, Value>>,
     sensitive: Vec<String>,
     state: bool,
+    runs_on_condition: bool,
 }
 
 /// The reason why a type cannot use a declaration.
@@ -71,6 +72,10 @@ impl<'a> Declaration<'a> {
                 .cloned()
                 .collect(),
             state: resource.state.is_some(),
+            runs_on_condition: resource.requisites.iter().any(|requisite| {
+                use RequisiteKind::{OnChanges, OnFail, Prereq};
+                matches!(requisite.kind, OnChanges | OnFail | Prereq)
+            }),
         }
     }
 
@@ -82,6 +87,7 @@ impl<'a> Declaration<'a> {
             name_parameter: self.name_parameter,
             sensitive: self.sensitive,
             state: self.state,
+            runs_on_condition: self.runs_on_condition,
         }
     }
 
@@ -96,6 +102,11 @@ impl<'a> Declaration<'a> {
     /// Returns true if Salt's rules apply where they differ from Puppet's.
     pub fn is_state(&self) -> bool {
         self.state
+    }
+
+    /// Returns true for a state that runs only if something else changed, would change or failed.
+    pub(crate) fn runs_on_condition(&self) -> bool {
+        self.runs_on_condition
     }
 
     /// Returns the name of the managed object: the name parameter, or else the title.

@@ -31,7 +31,7 @@ pub mod types;
 pub use access::{CommandSetting, LocalSources, ReadAccess, SourceEntry, Sources, WriteAccess};
 pub use bunraku_model::OrderingMode;
 pub use cancel::Cancellation;
-pub use change::{ApplyResult, Change, DisplayValue, StepError};
+pub use change::{ApplyResult, Change, DisplayValue, StepError, StepResult};
 pub use coordination::{
     Coordinator, CueProvider, EtcdKeys, FireResult, Firing, FleetLocks, LockAttempt, LockRenewal,
     LockRequest, LockState, NoCoordinator,

@@ -32,6 +32,13 @@ pub trait ResourceType: Send + Sync + 'static {
         Ok(())
     }
 
+    /// Returns true if the change undoes a change that someone else made, provided that the same
+    /// declaration was in place before. It never does for resources that act in every run (a
+    /// command, a message), or whose goal changes over time (the newest version).
+    fn undoes_drift(&self, _desired: &Self::Desired, _observed: &Self::Observed) -> bool {
+        true
+    }
+
     /// Returns the effect of a refresh, if it has any for this type.
     fn refresh_change(
         &self,

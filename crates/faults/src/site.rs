@@ -50,8 +50,8 @@ pub(crate) const REGISTERS: [&str; 2] = ["register-1", "register-2"];
 pub enum SiteError {
     #[error(transparent)]
     Tool(#[from] ToolError),
-    #[error("`bunraku {command}`: {told}")]
-    Command { command: String, told: String },
+    #[error("`bunraku {command}`: {message}")]
+    Command { command: String, message: String },
     #[error("{0}")]
     Late(String),
     #[error("a request failed")]
@@ -208,13 +208,15 @@ impl Site {
                 return Ok(());
             }
             if Instant::now() > deadline {
-                let told = status.map(|status| serde_json::json!({
+                let message = status.map(|status| serde_json::json!({
                     "datastores": status.datastores, "sight": status.sight, "change": status.change,
                     "events": status.events.iter().rev().take(12).collect::<Vec<_>>(),
                 }));
                 return Err(SiteError::Late(format!(
                     "the cluster does not become whole again: {}",
-                    told.map_or("no server answers".to_owned(), |told| format!("{told:#}"))
+                    message.map_or("no server answers".to_owned(), |message| format!(
+                        "{message:#}"
+                    ))
                 )));
             }
             tokio::time::sleep(Duration::from_millis(200)).await;
@@ -378,11 +380,11 @@ impl Site {
         ];
         let mut words = vec!["etcdctl", "endpoint", "hashkv", "-w", "json"];
         words.extend(flags.iter().map(String::as_str));
-        let told = run(&words).await?;
-        let told: serde_json::Value = serde_json::from_str(&told).unwrap_or_default();
-        told[0]["HashKV"]["hash"]
+        let message = run(&words).await?;
+        let message: serde_json::Value = serde_json::from_str(&message).unwrap_or_default();
+        message[0]["HashKV"]["hash"]
             .as_u64()
-            .ok_or_else(|| SiteError::Setup(format!("no hash of {url}: {told}")))
+            .ok_or_else(|| SiteError::Setup(format!("no hash of {url}: {message}")))
     }
 
     pub(crate) fn save_logs(&self) {
@@ -409,7 +411,7 @@ fn ended_well(mut command: Command, words: &[String]) -> Result<(), SiteError> {
     } else {
         Err(SiteError::Command {
             command: words.join(" "),
-            told: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+            message: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
         })
     }
 }

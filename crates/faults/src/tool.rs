@@ -14,8 +14,8 @@ pub enum ToolError {
         #[source]
         source: std::io::Error,
     },
-    #[error("`{command}`: {told}")]
-    Failed { command: String, told: String },
+    #[error("`{command}`: {message}")]
+    Failed { command: String, message: String },
 }
 
 /// Runs a command line, and returns its output.
@@ -47,7 +47,7 @@ pub(crate) async fn feed(words: &[&str], input: &str) -> Result<String, ToolErro
     } else {
         Err(ToolError::Failed {
             command: words.join(" "),
-            told: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+            message: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
         })
     }
 }

@@ -11,6 +11,7 @@ mod facts;
 mod glob;
 mod ids;
 mod names;
+mod near_names;
 mod node;
 mod node_matcher;
 mod ordering_mode;
@@ -31,6 +32,7 @@ pub use names::{
     AppName, EnvironmentName, InvalidName, LockName, NodeName, RepositoryName, TriggerName,
     default_environment,
 };
+pub use near_names::near_names;
 pub use node::{Activity, Administration, Connection, NodeStatus, StatusWord};
 pub use node_matcher::{InvalidNodeMatcher, NodeMatcher};
 pub use ordering_mode::{InvalidOrderingMode, OrderingMode};

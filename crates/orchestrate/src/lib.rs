@@ -4,7 +4,10 @@
 //! Absent here: plans and the state machine of a run (`plan`, pure), and the API (`server`).
 
 pub mod orchestration;
+mod output_reads;
 pub mod outputs;
+pub mod plans;
 
 pub use orchestration::{Hold, Orchestration, OrchestrationOptions};
 pub use outputs::Outputs;
+pub use plans::Plans;

@@ -9,38 +9,20 @@
 
 use std::collections::HashSet;
 
-use bunraku_model::{Catalog, CatalogId, NodeName, NodeRunId, RunId};
+use bunraku_model::{CatalogId, NodeName, NodeRunId, RunId};
 use bunraku_plan::StepIndex;
 use bunraku_plan::run::{Run, StepState};
 use bunraku_store::SharedStore;
 use bunraku_wire::api::outputs::{NodeReads, OtherNodeOutput, OutputRead};
-use serde_json::Value;
 
 use crate::orchestration::Orchestration;
+use crate::output_reads::reads_of;
 use bunraku_compile::TargetBoard;
 use bunraku_compile::catalogs::Catalogs;
 use bunraku_compile::compiles::CompiledCatalog;
 use bunraku_control::document;
 use bunraku_control::reports::NodeOutput;
 use bunraku_control::{ServiceError, keys};
-
-/// Returns the outputs of other nodes that a catalog's resources read, each once.
-pub fn reads_of(catalog: &Catalog) -> Vec<OutputRead> {
-    let text = |read: &Value, member: &str| Some(read.get(member)?.as_str()?.to_owned());
-    let mut reads: Vec<OutputRead> = (catalog.resources.iter())
-        .filter_map(|resource| resource.other.get("reads_from_nodes")?.as_array())
-        .flatten()
-        .filter_map(|read| {
-            Some(OutputRead {
-                node: text(read, "node")?,
-                name: text(read, "register")?,
-            })
-        })
-        .collect();
-    reads.sort();
-    reads.dedup();
-    reads
-}
 
 /// The handle on outputs.
 #[derive(Clone)]
@@ -117,7 +99,8 @@ impl Outputs {
         catalog: CatalogId,
         run: Option<RunId>,
     ) -> Result<Vec<OtherNodeOutput>, ServiceError> {
-        if !self.board.may_read(node, catalog).await? {
+        let planned = async || self.orchestration.held_catalog(node).await;
+        if !self.board.may_read(node, catalog).await? && planned().await? != Some(catalog) {
             return Err(bunraku_compile::catalogs::CatalogError::Missing(catalog).into());
         }
         let reads = reads_of(&self.catalogs.get(catalog).await?);

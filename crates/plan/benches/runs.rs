@@ -127,6 +127,7 @@ fn execute(plan: &Arc<RunPlan>, durations: &[u64], options: RunOptions, seed: u6
                     changed: 1,
                     failed: 0,
                     message: None,
+                    failures: Vec::new(),
                 }
             } else {
                 Event::Started { step }

@@ -21,8 +21,16 @@ impl Filter {
         self.instances.is_empty() && self.nodes.is_empty() && self.only.is_none()
     }
 
+    pub(crate) fn selects_no_nodes(&self) -> bool {
+        self.nodes.is_empty() && self.only.is_none()
+    }
+
+    pub(crate) fn keeps_application(&self, application: &str) -> bool {
+        self.instances.is_empty() || self.names(application)
+    }
+
     pub(crate) fn includes(&self, application: &str, node: &NodeName) -> bool {
-        let instance = self.instances.is_empty() || self.names(application);
+        let instance = self.keeps_application(application);
         let named = self.nodes.is_empty()
             || self
                 .nodes

@@ -7,6 +7,7 @@
 //! Absent: I/O, clocks, randomness. Files, nodes and times are arguments.
 
 mod build;
+mod compare;
 mod filter;
 mod inventory;
 mod picture;
@@ -17,8 +18,10 @@ mod site;
 
 pub use build::{PlanOptions, plan_site};
 pub use bunraku_wire::api::ordered_runs::{
-    DependencyReason, PlanId, PlanStep, PlannedComponent, RunPlan, StepDependency, StepIndex,
+    DependencyReason, PlanId, PlanReview, PlanStep, PlannedCatalog, PlannedComponent, PlannedWork,
+    ReviewPlan, RunPlan, StaleNode, StepDependency, StepIndex,
 };
+pub use compare::{PlanDifference, plan_differences, unchanged_steps};
 pub use filter::Filter;
 pub use inventory::{Inventory, NodePattern};
 pub use picture::{dot, plan_svg};

@@ -111,8 +111,15 @@ fn graph_and_manifest_of_one_site_give_one_plan() {
     let graph = environment_graph("graph.json", GRAPH).expect("a graph");
     let one = bunraku_plan::plan_site(&graph, &PlanOptions::default()).expect("a plan");
     let other = bunraku_plan::plan_site(&manifest(), &PlanOptions::default()).expect("a plan");
-    assert_eq!(one.id, other.id);
     assert_eq!(describe(&one), describe(&other));
+    // Only the manifest has the values of parameters.
+    let differences = bunraku_plan::plan_differences(&one, &other);
+    assert!(
+        differences
+            .iter()
+            .all(|difference| difference.change.ends_with("has another value")),
+        "{differences:?}"
+    );
 }
 
 #[test]
@@ -584,9 +591,9 @@ fn a_node_that_reads_an_output_of_another_waits_for_it() {
 #[test]
 fn nodes_that_read_each_other_are_a_circle_and_named() {
     let site = reading(&[("web1", "db1", "token"), ("db1", "web1", "address")]);
-    let told = planned(&site, &PlanOptions::default());
-    assert!(told.contains("dependency cycle"), "{told}");
-    assert!(told.contains("output `address`"), "{told}");
+    let shown = planned(&site, &PlanOptions::default());
+    assert!(shown.contains("dependency cycle"), "{shown}");
+    assert!(shown.contains("output `address`"), "{shown}");
 }
 
 fn planned_manifest(text: &str) -> String {
@@ -650,4 +657,181 @@ fn a_required_capability_without_an_exporter_is_refused() {
           hint: did you mean `Http[a]`?
     "#]]
     .assert_eq(&plan);
+}
+
+/// Two applications; the first consumes from the second, which has a cycle and other problems.
+const TWO: &str = "applications:
+  a:
+    components:
+      web: {node: n1, consumes: [b/sql]}
+  b:
+    components:
+      db: {node: n2, produces: [sql]}
+      x: {node: n3, produces: [one], consumes: [two]}
+      y: {node: n4, produces: [two], consumes: [one]}
+      z: {node: n5, consumes: [nothing]}
+      lost: {produces: [three]}
+";
+
+#[test]
+fn all_problems_are_reported_at_once() {
+    check(
+        TWO,
+        expect![[r#"
+            error: `b/lost` is not mapped to a node
+              hint: every component needs a node to run on
+
+            `b/z` consumes `b/nothing`, which no component produces
+              hint: add a component that produces it
+
+            dependency cycle of components
+              b/x on n3 needs b/two from b/y
+              b/y on n4 needs b/one from b/x
+              hint: remove one of these dependencies
+        "#]],
+    );
+}
+
+#[test]
+fn problems_of_what_is_left_out_are_warnings_and_so_are_missing_producers() {
+    let mut options = PlanOptions::default();
+    options.filter.instances = vec!["a".to_owned()];
+    expect![[r#"
+        group 1: 1 nodes
+          n1
+            a -> a/web
+        warning: in a part that is not included: `b/lost` is not mapped to a node
+        warning: in a part that is not included: `b/z` consumes `b/nothing`, which no component produces
+        warning: in a part that is not included: dependency cycle of components
+          b/x on n3 needs b/two from b/y
+          b/y on n4 needs b/one from b/x
+        warning: a/web needs b/sql from b/db of b on n2, which is not in this plan: it must already be in place
+    "#]]
+    .assert_eq(&planned(&yaml(TWO), &options));
+
+    // The same problems prevent the plan of the part that has them.
+    options.filter.instances = vec!["b".to_owned()];
+    let error = planned(&yaml(TWO), &options);
+    for part in [
+        "error: ",
+        "dependency cycle",
+        "not mapped to a node",
+        "no component produces",
+    ] {
+        assert!(error.contains(part), "{part}: {error}");
+    }
+    options.filter = Filter {
+        nodes: vec![NodePattern::new("n2")],
+        ..Filter::default()
+    };
+    let part = planned(&yaml(TWO), &options);
+    assert!(part.starts_with("group 1: 1 nodes\n  n2\n"), "{part}");
+}
+
+#[test]
+fn an_empty_site_is_an_empty_plan() {
+    for text in [
+        "",
+        "# nothing yet\n",
+        "applications:\n",
+        "applications: {}\n",
+    ] {
+        let plan = bunraku_plan::plan_site(&yaml(text), &PlanOptions::default());
+        let plan = plan.unwrap_or_else(|error| panic!("{text:?}: {error}"));
+        assert!(plan.steps.is_empty() && plan.groups.is_empty(), "{text:?}");
+    }
+}
+
+#[test]
+fn a_plan_covers_its_options_its_parameters_and_the_work_of_its_nodes() {
+    use bunraku_model::{CatalogId, ContentId, EnvironmentName, ReleaseNumber};
+    use bunraku_plan::{PlannedCatalog, PlannedWork, plan_differences, unchanged_steps};
+    use bunraku_wire::api::RunMode;
+
+    let site = yaml(
+        "applications: {a: {components: {x: {node: n1, produces: [c]}, y: {node: n2, consumes: [c]}, z: {node: n3}}}}",
+    );
+    let plan =
+        |site: &Site| bunraku_plan::plan_site(site, &PlanOptions::default()).expect("a plan");
+    let catalog = |text: &str, release| {
+        PlannedWork::Catalog(PlannedCatalog {
+            catalog: CatalogId(ContentId::of(text.as_bytes())),
+            environment: EnvironmentName::new("production").expect("a name"),
+            release: ReleaseNumber(release),
+            code_id: None,
+            mode: RunMode::Enforce,
+        })
+    };
+    let bound = |mut plan: RunPlan, catalogs: [(&str, u64); 3]| {
+        for (step, (text, release)) in plan.steps.iter_mut().zip(catalogs) {
+            step.work = Some(catalog(text, release));
+        }
+        plan.id = plan.identity();
+        plan
+    };
+    // In the order of the steps: n1, n3, n2.
+    let before = bound(plan(&site), [("one", 1), ("three", 1), ("two", 1)]);
+    let again = bound(plan(&site), [("one", 2), ("three", 2), ("two", 2)]);
+    assert_eq!(before.id, again.id, "the same catalogs in another release");
+    let changed = bound(plan(&site), [("other", 2), ("three", 1), ("two", 1)]);
+    assert_ne!(before.id, changed.id);
+
+    let mut valued = site.clone();
+    let parameters = &mut valued.applications[0].components[2].parameters;
+    parameters.insert("port".to_owned(), 80.into());
+    let with_port = plan(&valued);
+    valued.applications[0].components[2]
+        .parameters
+        .insert("port".to_owned(), 81.into());
+    let other_port = plan(&valued);
+    assert_ne!(with_port.id, other_port.id);
+    let text = |one: &RunPlan, other: &RunPlan| {
+        let differences = plan_differences(one, other);
+        let lines = differences.iter().map(|one| format!("{one}\n"));
+        lines.collect::<String>()
+    };
+    assert_eq!(
+        text(&with_port, &other_port),
+        "n3: a/z: `port` has another value\n"
+    );
+    assert!(
+        !serde_json::to_string(&with_port)
+            .expect("JSON")
+            .contains("80"),
+        "no values"
+    );
+
+    let options = bunraku_plan::run::RunOptions {
+        noop: true,
+        ..Default::default()
+    };
+    let noop = before.clone().with_options(options, before.subject.clone());
+    assert_ne!(before.id, noop.id);
+    assert_eq!(text(&before, &noop), "option noop: false -> true\n");
+    let difference = text(&before, &changed);
+    assert!(difference.starts_with("n1: catalog"), "{difference}");
+    assert_eq!(text(&before, &again), "");
+
+    // What waits for a changed node runs again, and so does what did not succeed.
+    let all = |_| true;
+    let names = |plan: &RunPlan, steps: Vec<bunraku_plan::StepIndex>| -> Vec<String> {
+        let steps = steps.into_iter();
+        steps
+            .map(|step| plan.steps[step.at()].node.to_string())
+            .collect()
+    };
+    assert_eq!(
+        names(&again, unchanged_steps(&before, &again, all)),
+        ["n1", "n3", "n2"]
+    );
+    assert_eq!(
+        names(&changed, unchanged_steps(&before, &changed, all)),
+        ["n3"]
+    );
+    assert_eq!(names(&noop, unchanged_steps(&before, &noop, all)), [""; 0]);
+    let first = |step: bunraku_plan::StepIndex| step.at() == 0;
+    assert_eq!(
+        names(&again, unchanged_steps(&before, &again, first)),
+        ["n1"]
+    );
 }

@@ -1,9 +1,10 @@
 //! The behaviour of a run, as scripts: text in, text out.
 
-use crate::support::{after, plan, run_id, step_of};
+use crate::support::{after, ended, plan, run_id, step_of};
+use bunraku_plan::StepIndex;
 use bunraku_plan::run::{
-    Action, Event, NodeLimit, OnFailure, Run, RunEnding, RunLogEntry, RunOptions, StepState,
-    UnavailableNode, UnavailableReason,
+    Action, Event, NodeLimit, OnFailure, Run, RunEnding, RunLogEntry, RunOptions, RunOutcome,
+    StepState, UnavailableNode, UnavailableReason,
 };
 use expect_test::{Expect, expect};
 
@@ -76,6 +77,7 @@ fn event(plan: &bunraku_plan::RunPlan, line: &str) -> Event {
         changed: 1,
         failed: 0,
         message: None,
+        failures: Vec::new(),
     };
     let unfit = |step, reason| Event::Begun {
         unfit: vec![UnavailableNode { step, reason }],
@@ -381,7 +383,7 @@ fn nothing_starts_when_a_node_is_not_ready() {
             web-1  skipped  not all nodes are ready
             web-2  disabled  broken
             web-3  skipped  not all nodes are ready
-            Failed
+            Refused
         "#]],
     );
     check(
@@ -689,13 +691,6 @@ fn repeated_late_or_foreign_events_change_nothing() {
     let step = bunraku_plan::StepIndex(0);
     let other = bunraku_plan::StepIndex(1);
     let nobody = bunraku_plan::StepIndex(99);
-    let ended = |step, ending| Event::Ended {
-        step,
-        ending,
-        changed: 0,
-        failed: 0,
-        message: None,
-    };
     assert!(
         run.step(&ended(step, RunEnding::Succeeded), after(0))
             .is_empty(),
@@ -786,6 +781,7 @@ fn the_timeline_marks_the_chain_that_took_longest() {
         changed: 0,
         failed: 0,
         message: None,
+        failures: Vec::new(),
     };
     run.step(&Event::Begun { unfit: Vec::new() }, after(0));
     for (node, at) in [("a", 1_000), ("c", 1_500), ("b", 4_000), ("d", 5_000)] {
@@ -802,4 +798,64 @@ fn the_timeline_marks_the_chain_that_took_longest() {
     let svg = bunraku_plan::run::timeline_svg("run 7f3a", &timeline);
     assert_eq!(svg.matches("class=\"critical\"").count(), 3);
     assert_eq!(svg.matches("class=\"bar\"").count(), 1);
+}
+
+#[test]
+fn a_plan_that_changed_before_the_start_runs_nothing_and_says_where() {
+    let plan = plan("a -> b\nc");
+    let mut run = Run::new(run_id(), plan.clone(), RunOptions::default(), &[]);
+    let changed = Event::PlanChanged {
+        nodes: vec![bunraku_plan::StaleNode {
+            node: plan.steps[step_of(&plan, "b").at()].node.clone(),
+            reason: "it has another catalog now".to_owned(),
+        }],
+    };
+    let options = RunOptions {
+        on_failure: OnFailure::ContinueIndependent,
+        ..RunOptions::default()
+    };
+    let mut tolerant = Run::new(run_id(), plan.clone(), options, &[]);
+    for run in [&mut run, &mut tolerant] {
+        assert_eq!(run.step(&changed, after(0)), [], "nothing starts");
+        assert_eq!(run.outcome(), Some(RunOutcome::Refused));
+        let late = run.step(&Event::Begun { unfit: Vec::new() }, after(1));
+        assert_eq!(late, [], "it has ended");
+        let status = &run.statuses()[step_of(&plan, "b").at()];
+        assert_eq!(status.state, StepState::NeverStarted);
+        let reason = status.failure_reason();
+        assert_eq!(reason.as_deref(), Some("it has another catalog now"));
+    }
+    // A run that has begun is not affected.
+    let mut begun = Run::new(run_id(), plan, RunOptions::default(), &[]);
+    assert_eq!(
+        begun
+            .step(&Event::Begun { unfit: Vec::new() }, after(0))
+            .len(),
+        2
+    );
+    begun.step(&changed, after(1));
+    assert_eq!(begun.outcome(), None);
+}
+
+#[test]
+fn a_failed_step_names_the_first_resource_that_failed() {
+    let plan = plan("a");
+    let mut run = Run::new(run_id(), plan, RunOptions::default(), &[]);
+    run.step(&Event::Begun { unfit: Vec::new() }, after(0));
+    let failed = Event::Ended {
+        step: StepIndex(0),
+        ending: RunEnding::Failed,
+        changed: 0,
+        failed: 3,
+        message: None,
+        failures: vec![bunraku_wire::api::FailedResource {
+            resource: "Service[nginx]".to_owned(),
+            message: Some("\nunit not found\nsee the journal".to_owned()),
+        }],
+    };
+    run.step(&failed, after(1));
+    assert_eq!(
+        run.statuses()[0].failure_reason().as_deref(),
+        Some("Service[nginx]: unit not found (and 2 more resources failed)")
+    );
 }

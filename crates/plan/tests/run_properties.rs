@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::support::{Random, after, random, run_id};
+use crate::support::{Random, after, ended, random, run_id};
 use bunraku_plan::run::{
     Action, Event, NodeLimit, OnFailure, Run, RunEnding, RunLogEntry, RunOptions, RunOutcome,
     StepState,
@@ -154,13 +154,7 @@ fn fate(story: &Story, active: &[StepIndex], dice: &mut Random) -> Event {
         },
         6..9 => Event::Started { step },
         9..12 => Event::TimePassed,
-        _ => Event::Ended {
-            step,
-            ending,
-            changed: 0,
-            failed: 0,
-            message: None,
-        },
+        _ => ended(step, ending),
     }
 }
 

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 
-use crate::support::{Random, after, random, run_id};
+use crate::support::{Random, after, ended, random, run_id};
 use bunraku_model::NodeRunId;
 use bunraku_plan::run::{
     Action, Event, OnFailure, Run, RunEnding, RunLogEntry, RunOptions, RunOutcome, StepState,
@@ -20,7 +20,7 @@ enum Message {
     /// Inside a node: its work is done.
     WorkDone(StepIndex),
     /// From a node's spool: sent until it is stored.
-    Report(StepIndex, Told),
+    Report(StepIndex, StepReport),
     NodeDies(StepIndex),
     NodeReturns(StepIndex),
     PresenceSees(StepIndex, bool),
@@ -29,7 +29,7 @@ enum Message {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Told {
+enum StepReport {
     Started,
     Succeeded,
     Failed,
@@ -180,35 +180,28 @@ impl World {
                 let node = &mut self.nodes[step.at()];
                 if node.working && !node.dead {
                     node.working = false;
-                    self.send(Message::Report(step, Told::Cancelled));
+                    self.send(Message::Report(step, StepReport::Cancelled));
                 }
             }
             Message::WorkDone(step) => {
                 let node = &mut self.nodes[step.at()];
                 if node.working && !node.dead {
                     node.working = false;
-                    let told = if node.will_fail {
-                        Told::Failed
+                    let report = if node.will_fail {
+                        StepReport::Failed
                     } else {
-                        Told::Succeeded
+                        StepReport::Succeeded
                     };
-                    self.send(Message::Report(step, told));
+                    self.send(Message::Report(step, report));
                 }
             }
-            Message::Report(step, told) => {
-                let ended = |ending| Event::Ended {
-                    step,
-                    ending,
-                    changed: 0,
-                    failed: 0,
-                    message: None,
-                };
-                self.append(match told {
-                    Told::Started => Event::Started { step },
-                    Told::Succeeded => ended(RunEnding::Succeeded),
-                    Told::Failed => ended(RunEnding::Failed),
-                    Told::Cancelled => ended(RunEnding::Cancelled),
-                    Told::Interrupted => ended(RunEnding::Interrupted),
+            Message::Report(step, report) => {
+                self.append(match report {
+                    StepReport::Started => Event::Started { step },
+                    StepReport::Succeeded => ended(step, RunEnding::Succeeded),
+                    StepReport::Failed => ended(step, RunEnding::Failed),
+                    StepReport::Cancelled => ended(step, RunEnding::Cancelled),
+                    StepReport::Interrupted => ended(step, RunEnding::Interrupted),
                 });
             }
             Message::NodeDies(step) => {
@@ -220,7 +213,7 @@ impl World {
             Message::NodeReturns(step) => {
                 self.nodes[step.at()].dead = false;
                 if std::mem::take(&mut self.nodes[step.at()].interrupted) {
-                    self.send(Message::Report(step, Told::Interrupted));
+                    self.send(Message::Report(step, StepReport::Interrupted));
                 }
                 self.later(500, Message::PresenceSees(step, true));
             }
@@ -270,7 +263,7 @@ impl World {
         node.carried_out.push(id);
         node.working = true;
         let duration = 200 + self.dice.below(20_000);
-        self.send(Message::Report(step, Told::Started));
+        self.send(Message::Report(step, StepReport::Started));
         self.later(duration, Message::WorkDone(step));
     }
 

@@ -9,10 +9,13 @@
 pub mod backstage;
 mod cluster;
 mod credentials;
+mod history_window;
 mod http;
 mod liveness;
 mod server;
 mod services;
+mod space_status;
+mod store_upkeep;
 mod upkeep;
 mod wiring;
 
@@ -21,5 +24,6 @@ pub use http::{AcceptOptions, NodeRates, RateOptions, RouterOptions};
 pub use liveness::Liveness;
 pub use server::{Server, ServerOptions, StartError};
 pub use services::{ServerIdentity, ServiceSet, Services};
+pub use store_upkeep::StoreUpkeepOptions;
 pub use upkeep::UpkeepOptions;
 pub use wiring::{ServiceOptions, WiringParts};

@@ -69,8 +69,16 @@ impl StartError {
         matches!(
             self,
             Self::Service(ServiceError::Store(
-                StoreError::Unavailable(_) | StoreError::OutcomeUnknown(_)
+                StoreError::Unavailable(_) | StoreError::OutcomeUnknown(_) | StoreError::Full(_)
             ))
+        )
+    }
+
+    /// Returns `true` if the datastores are full. Each attempt to start makes room.
+    pub fn is_full(&self) -> bool {
+        matches!(
+            self,
+            Self::Service(ServiceError::Store(StoreError::Full(_)))
         )
     }
 }

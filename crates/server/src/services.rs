@@ -20,7 +20,7 @@ use bunraku_control::certificates::Certificates;
 use bunraku_control::metrics::Metrics;
 use bunraku_control::{Clock, Commands, Facts, Nodes, Presence, Reports};
 use bunraku_cues::{Locks, Once, Reactors, Triggers};
-use bunraku_orchestrate::{Orchestration, Outputs};
+use bunraku_orchestrate::{Orchestration, Outputs, Plans};
 
 /// Everything that handlers can access. A single pointer, because every open stream holds
 /// one.
@@ -63,6 +63,7 @@ pub struct ServiceSet {
     pub hub: CommandHub,
     pub contents: Contents,
     pub diffs: CatalogDiffs,
+    pub plans: Plans,
     pub releases: Releases,
     pub board: TargetBoard,
     pub presence: Presence,

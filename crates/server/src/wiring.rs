@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::services::{ServerIdentity, ServiceSet, Services};
+use crate::store_upkeep::StoreUpkeep;
 use crate::upkeep::Upkeep;
 use crate::{Cluster, ClusterLink, Liveness, NodeRates, RateOptions, UpkeepOptions};
 use bunraku_compile::catalogs::{CatalogOptions, Catalogs};
@@ -44,7 +45,7 @@ use bunraku_control::{
 };
 use bunraku_cues::reactors::{FactNews, ReactorInbox};
 use bunraku_cues::{Locks, Once, Reactors, Triggers};
-use bunraku_orchestrate::{Orchestration, OrchestrationOptions, Outputs};
+use bunraku_orchestrate::{Orchestration, OrchestrationOptions, Outputs, Plans};
 
 /// The settings of all services.
 #[derive(Clone, Debug)]
@@ -126,6 +127,7 @@ pub(crate) type BackgroundTask = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub(crate) struct Wiring {
     pub(crate) services: Services,
     upkeep: Upkeep,
+    store_upkeep: StoreUpkeep,
     keeper: LeaseKeeper,
 }
 
@@ -145,6 +147,15 @@ impl Wiring {
         if options.exclusive_store {
             bunraku_control::leader::remove_all(&parts.store).await?;
         }
+        let store_upkeep = StoreUpkeep::new(
+            parts.store.clone(),
+            parts.clock.clone(),
+            parts.server.to_string(),
+            options.upkeep.store.clone(),
+        );
+        if parts.store.without_majority_for().is_none() {
+            store_upkeep.make_room().await?;
+        }
         even_without_majority(move_former_keys(&parts.store)).await?;
         let blobs = parts.blobs.clone();
         let services = Services::from(build_services(options, parts).await?);
@@ -152,13 +163,13 @@ impl Wiring {
             services.compiles.bury_claims().await?;
         }
         let upkeep = Upkeep {
-            store: services.store.clone(),
             blobs,
             commands: services.commands.clone(),
             certificates: services.certificates.clone(),
             catalogs: services.catalogs.clone(),
             reports: services.reports.clone(),
             environments: services.environments.clone(),
+            releases: services.releases.clone(),
             clock: services.clock.clone(),
             options: options.upkeep.clone(),
         };
@@ -166,6 +177,7 @@ impl Wiring {
         Ok(Self {
             services,
             upkeep,
+            store_upkeep,
             keeper,
         })
     }
@@ -201,6 +213,8 @@ impl Wiring {
         }));
         let (upkeep, until) = (self.upkeep, stop.clone());
         tasks.push(Box::pin(async move { upkeep.run(until).await }));
+        let (store_upkeep, until) = (self.store_upkeep, stop.clone());
+        tasks.push(Box::pin(async move { store_upkeep.run(until).await }));
         tasks.extend(compiling(&self.services, self.keeper, stop));
         tasks
     }
@@ -243,6 +257,13 @@ fn of_services(services: &Services, stop: &CancellationToken) -> Vec<BackgroundT
     };
     let until = stop.clone();
     tasks.push(Box::pin(async move { feed.run(until).await }));
+    let (commands, until) = (services.commands.clone(), stop.clone());
+    tasks.push(Box::pin(async move {
+        tokio::select! {
+            () = commands.expire_on_time() => {}
+            () = until.cancelled() => {}
+        }
+    }));
     let (triggers, until) = (services.triggers.clone(), stop.clone());
     tasks.push(Box::pin(async move { triggers.run(until).await }));
     let (reactors, until) = (services.reactors.clone(), stop.clone());
@@ -268,6 +289,7 @@ fn of_services(services: &Services, stop: &CancellationToken) -> Vec<BackgroundT
     tasks.push(Box::pin(async move { orchestration.run(until).await }));
     let worker = ReleaseWorker {
         releases: services.releases.clone(),
+        compiler: Arc::new(services.compiles.clone()),
         name: services.identity.id.to_string(),
     };
     let until = stop.clone();
@@ -363,7 +385,8 @@ async fn build_services(
     )
     .with_recorder(Arc::new(inbox.clone()));
     let queries = Queries::new(store.clone(), blobs.clone(), reports.clone(), limits)
-        .with_visible_facts(options.visible_facts.clone());
+        .with_visible_facts(options.visible_facts.clone())
+        .with_metrics(Arc::clone(&metrics.fleet));
     let code = Code::new(
         store.clone(),
         blobs.clone(),
@@ -401,12 +424,25 @@ async fn build_services(
         Arc::new(queries.clone()),
         options.releases.clone(),
     );
+    let diffs = CatalogDiffs::new(
+        store.clone(),
+        blobs.clone(),
+        catalogs.clone(),
+        releases.clone(),
+    );
+    let plans = Plans::new(
+        store.clone(),
+        reports.clone(),
+        releases.clone(),
+        catalogs.clone(),
+        diffs.clone(),
+    );
     let orchestration = Orchestration::new(
         store.clone(),
         clock.clone(),
         id,
         reports.clone(),
-        releases.clone(),
+        plans.clone(),
         options.orchestration.clone(),
     );
     let reactors = Reactors::new(
@@ -433,12 +469,8 @@ async fn build_services(
         orchestration,
         triggers: Triggers::new(store.clone(), clock.clone(), Arc::clone(&metrics))
             .with_queries(Arc::new(queries.clone())),
-        diffs: CatalogDiffs::new(
-            store.clone(),
-            blobs.clone(),
-            catalogs.clone(),
-            releases.clone(),
-        ),
+        diffs,
+        plans,
         contents: Contents::new(blobs.clone(), catalogs.clone()),
         once: Once::new(store.clone(), clock.clone())
             .in_epoch(epoch.clone())

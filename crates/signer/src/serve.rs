@@ -91,14 +91,7 @@ pub async fn serve_tls(
     loop {
         let (stream, from) = tokio::select! {
             () = stop.cancelled() => return Ok(()),
-            accepted = listener.accept() => match accepted {
-                Ok(accepted) => accepted,
-                Err(error) => {
-                    tracing::warn!(error = %error, "cannot accept a connection");
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                    continue;
-                }
-            },
+            accepted = bunraku_wire::accept(&listener) => accepted,
         };
         let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
             continue;

@@ -159,7 +159,7 @@ impl Checker {
             titles: Vec::new(),
         };
         let before = self.notes().begun.insert(run, done);
-        assert!(before.is_none(), "`{node}` carried out run {run} twice");
+        assert!(before.is_none(), "`{node}` executed run {run} twice");
     }
 
     pub(crate) fn recorded(&self, run: NodeRunId, title: &str) {
@@ -227,7 +227,7 @@ impl Checker {
             let common = known
                 .iter()
                 .zip(&titles)
-                .take_while(|(known, told)| known == told);
+                .take_while(|(known, text)| known == text);
             assert_eq!(
                 common.count(),
                 titles.len(),
@@ -238,7 +238,7 @@ impl Checker {
         assert_eq!(ends, 1, "run {run} of `{}` ended so often", done.node);
         assert_eq!(
             titles, *known,
-            "run {run}: what is told beside what was done"
+            "run {run}: what is reported beside what was done"
         );
     }
 }

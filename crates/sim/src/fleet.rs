@@ -29,6 +29,11 @@ use crate::servers::Servers;
 use crate::strike::KillSwitch;
 use crate::{Chance, Checker, CountingCompiler, CueChecker, Moment};
 
+/// The time within which a call to the store that counted as the chosen one kills its server.
+const LATEST_DEATH: Duration = Duration::from_secs(1);
+/// The limit of a whole life, in virtual time. The longest waits of one part are an hour.
+const LONGEST_LIFE: Duration = Duration::from_secs(4 * 3_600);
+
 /// The parameters of a simulation.
 #[derive(Clone, Debug)]
 pub struct SimulationOptions {
@@ -310,7 +315,7 @@ impl Fleet {
             self.servers.strike.disarm();
             self.release_everything().await;
         }
-        self.until("every node carried out its newest catalog", Self::all_done)
+        self.until("every node applied its newest catalog", Self::all_done)
             .await;
         self.until(
             "nothing runs or waits, and connections are true",
@@ -318,7 +323,9 @@ impl Fleet {
         )
         .await;
         self.servers.strike.disarm();
-        // A server that was struck at the last moment comes back.
+        // A call that counted as the chosen one before that still kills its server, a moment
+        // later. That server comes back.
+        tokio::time::sleep(LATEST_DEATH).await;
         self.until("a server lives", async |fleet| {
             fleet.servers.any().is_some()
         })
@@ -487,7 +494,7 @@ impl Fleet {
             assert_eq!(
                 is_told,
                 shown.finished.is_none(),
-                "run {run} is told as it is"
+                "run {run} is listed as it is"
             );
         }
         let lost = |node: &NodeName| self.checker.is_lost(node);
@@ -556,8 +563,12 @@ pub fn simulate(plan: SimulationOptions) -> FleetCounts {
         .expect("a runtime");
     runtime.block_on(async move {
         let mut fleet = Fleet::start(plan).await;
-        fleet.run().await;
-        fleet.settle_and_check().await;
+        let life = async {
+            fleet.run().await;
+            fleet.settle_and_check().await;
+        };
+        let lived = tokio::time::timeout(LONGEST_LIFE, life).await;
+        lived.expect("it ends: a check waits for a server that is dead");
         fleet.counts()
     })
 }

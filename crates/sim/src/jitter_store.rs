@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bunraku_store::testing::{Call, Overlay};
+use bunraku_store::testing::{Call, CallWork, Overlay};
 use bunraku_store::{SharedStore, StoreError};
 
 use crate::Chance;
@@ -75,11 +75,7 @@ impl Overlay for JitterStore {
         &self.inner
     }
 
-    async fn around<T: Send>(
-        &self,
-        _call: Call,
-        work: impl Future<Output = Result<T, StoreError>> + Send,
-    ) -> Result<T, StoreError> {
+    async fn around<T: Send>(&self, _call: Call, work: impl CallWork<T>) -> Result<T, StoreError> {
         self.pass(work).await
     }
 }

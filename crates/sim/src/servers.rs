@@ -10,7 +10,7 @@ use bunraku_control::{Clock, FactOptions, ReportOptions};
 use bunraku_model::{NodeName, ServerId};
 use bunraku_orchestrate::OrchestrationOptions;
 use bunraku_server::backstage::{CommandStream, CompileOptions, ConnectedAgent, RunningServices};
-use bunraku_server::{ServiceOptions, Services, UpkeepOptions, WiringParts};
+use bunraku_server::{ServiceOptions, Services, StoreUpkeepOptions, UpkeepOptions, WiringParts};
 use bunraku_store::SharedStore;
 use bunraku_store::blobs::{BlobOptions, StoreBlobs};
 use bunraku_wire::Authority;
@@ -204,7 +204,7 @@ impl Servers {
             upkeep: UpkeepOptions {
                 sweep_every: Duration::from_secs(10),
                 collect_every: Duration::from_secs(40),
-                history: None,
+                store: StoreUpkeepOptions::default(),
             },
             ..ServiceOptions::new(&self.directory)
         }
@@ -240,7 +240,7 @@ impl Servers {
         let node = node.clone();
         server.requests.spawn(async move {
             let agent = ConnectedAgent {
-                version: "sim".to_owned(),
+                description: Default::default(),
                 pings: None,
             };
             let Ok(mut stream) = CommandStream::open(&services, &node, agent).await else {

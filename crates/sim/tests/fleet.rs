@@ -125,20 +125,22 @@ fn a_server_may_die_at_every_call_to_its_store_between_facts_and_report() {
 /// Only at every nth call, because an ordered run of three nodes makes very many calls.
 #[test]
 fn a_server_may_die_at_calls_to_its_store_during_an_ordered_run_with_triggers() {
-    let plan = |kill_server| SimulationOptions {
+    let plan = |seed, kill_server| SimulationOptions {
         agents: 3,
         cues: true,
         ordered_runs: 1,
         kill_server,
-        ..alone(3)
+        ..alone(seed)
     };
-    let seen = simulate(plan(None));
-    assert!(seen.cues.steps() >= 3, "{}", seen.cues.steps());
+    // A resource that fails, as some do, ends the run of a seed early.
+    let whole = |seed: &u64| simulate(plan(*seed, None)).cues.steps() >= 3;
+    let seed = (3..50).find(whole).expect("a run of all three nodes");
+    let seen = simulate(plan(seed, None));
     for step in (0..seen.store_calls).step_by(seen.store_calls as usize / 40) {
         for when in [KillPoint::Before, KillPoint::After] {
             let moment = Moment { step, when };
             eprintln!("the server dies at {moment:?}");
-            simulate(plan(Some(moment)));
+            simulate(plan(seed, Some(moment)));
         }
     }
 }
@@ -215,7 +217,7 @@ fn triggers_that_are_acknowledged_and_not_fired_are_found() {
 
 #[test]
 fn firings_that_start_a_run_each_time_their_command_comes_are_found() {
-    let plans = (0..200).map(|seed| SimulationOptions {
+    let plans = (0..1_000).map(|seed| SimulationOptions {
         bug: Some(Bug::RequestsForgotten),
         ordered_runs: 0,
         ..theatre(seed)

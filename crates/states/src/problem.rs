@@ -108,16 +108,6 @@ fn join_problems(problems: &[Problem]) -> String {
 
 /// Returns up to three names that are most similar to the wanted one.
 fn near_names<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Vec<String> {
-    let lower = wanted.to_lowercase();
-    let mut scored: Vec<(f64, &str)> = names
-        .map(|name| (strsim::jaro_winkler(&lower, &name.to_lowercase()), name))
-        .filter(|(score, _)| *score > 0.8)
-        .collect();
-    scored.sort_by(|one, other| other.0.total_cmp(&one.0).then(one.1.cmp(other.1)));
-    scored.dedup_by(|one, other| one.1 == other.1);
-    scored
-        .into_iter()
-        .take(3)
-        .map(|(_, name)| format!("`{name}`"))
-        .collect()
+    let near = bunraku_model::near_names(wanted, names);
+    near.into_iter().map(|name| format!("`{name}`")).collect()
 }

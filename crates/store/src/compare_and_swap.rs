@@ -8,7 +8,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use crate::settle::{Settled, Unsettled, try_settle};
-use crate::{Compare, KeyValue, Store, StoreError, Transaction, TransactionOutcome};
+use crate::{
+    Compare, KeyValue, Range, Revision, Store, StoreError, Transaction, TransactionOutcome,
+};
 
 /// The number of attempts before the loop gives up.
 const ATTEMPTS: u32 = 200;
@@ -115,6 +117,18 @@ pub async fn read_together<const N: usize>(
         Err(StoreError::OutcomeUnknown(source)) => Err(StoreError::Unavailable(source)),
         Err(error) => Err(error),
     }
+}
+
+/// Returns the newest revision of the store.
+///
+/// The range is empty: etcd visits every key of a range, even those beyond its limit.
+pub async fn newest_revision(store: &dyn Store) -> Result<Revision, StoreError> {
+    let nothing = Range {
+        limit: 1,
+        keys_only: true,
+        ..Range::prefix("no-such-key/")
+    };
+    Ok(store.range(nothing).await?.revision)
 }
 
 fn wrong_result_count() -> StoreError {

@@ -13,6 +13,10 @@ pub enum StoreError {
     #[error("the store is unavailable")]
     Unavailable(#[source] Source),
 
+    /// The store refuses to add data until space is freed. Nothing was done. Deletions work.
+    #[error("the datastore is full: {0}; nothing was done")]
+    Full(String),
+
     /// The connection broke after the request was sent: it may have been done.
     #[error("the store did not confirm the write; its outcome is unknown")]
     OutcomeUnknown(#[source] Source),

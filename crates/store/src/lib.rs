@@ -19,7 +19,9 @@ mod held_port;
 mod key_value;
 mod lease;
 pub mod limits;
+mod reserve;
 mod settle;
+mod space;
 pub mod stale;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -30,14 +32,16 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-pub use compare_and_swap::{Swap, compare_and_swap, read_together};
+pub use compare_and_swap::{Swap, compare_and_swap, newest_revision, read_together};
 pub use embedded::{EmbeddedOptions, EmbeddedStore};
 pub use error::StoreError;
 pub use follow::{Follow, FollowEvent};
 pub use held_port::HeldPort;
 pub use key_value::{KeyValue, Range, RangePage, Revision};
 pub use lease::{LeaseId, LeaseStatus};
+pub use reserve::ReserveStore;
 pub use settle::{Settled, settle};
+pub use space::{MemberSpace, SpaceLevel, StoreSpace};
 pub use stale::NoMajority;
 pub use transaction::{Compare, Operation, Transaction, TransactionOutcome};
 pub use watch::{Change, WatchBatch, WatchStart, WatchStream};
@@ -69,9 +73,26 @@ pub trait Store: Send + Sync + 'static {
     /// resumed automatically.
     async fn watch(&self, prefix: &str, start: WatchStart) -> Result<WatchStream, StoreError>;
 
+    /// Returns the space that the store uses, as last observed, if the store knows it.
+    fn space(&self) -> Option<StoreSpace> {
+        None
+    }
+
+    /// Observes the space that the store uses now.
+    async fn observe_space(&self) -> Result<Option<StoreSpace>, StoreError> {
+        Ok(self.space())
+    }
+
+    /// Returns unused space, so that it no longer counts towards the quota, and clears the alarm
+    /// of a backend that refuses writes once there is room. Members pause one after the other, the
+    /// leader last, and only while all of them are healthy.
+    async fn reclaim_space(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     /// Returns the percentage of the store's quota that is used, if the store knows it.
     fn fullness(&self) -> Option<u8> {
-        None
+        self.space()?.used_percentage()
     }
 
     /// Returns the time since a majority of the datastores last answered, as far as is known here;

@@ -1,11 +1,14 @@
 //! Tests of collection: the removed content, the time of removal, and the ways to prevent it.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::blob_support::{World, content, options, read};
 use bunraku_model::ContentId;
-use bunraku_store::Transaction;
 use bunraku_store::blobs::{BlobError, BlobOptions, CollectionSummary};
+use bunraku_store::testing::Overlay;
+use bunraku_store::{Range, RangePage, SharedStore, StoreError, Transaction};
 use jiff::Timestamp;
 
 fn at(seconds: i64) -> Timestamp {
@@ -158,5 +161,92 @@ async fn a_reference_and_what_it_is_for_are_one_transaction() {
         let late = world.store.commit(prepared).await.expect("answers");
         assert!(!late.is_committed(), "refers to what is gone");
         assert!(world.store.get("catalog").await.expect("reads").is_none());
+    }
+}
+
+/// Counts the requests that read.
+struct CountingStore {
+    inner: SharedStore,
+    reads: AtomicUsize,
+}
+
+impl Overlay for CountingStore {
+    fn inner(&self) -> &SharedStore {
+        &self.inner
+    }
+
+    async fn do_range(&self, range: Range) -> Result<RangePage, StoreError> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.inner.range(range).await
+    }
+}
+
+/// Writes the keys of an upload with a reference, without its steps.
+fn add_blob(transaction: Transaction, id: ContentId, upload: uuid::Uuid) -> Transaction {
+    let record = format!("{{\"upload\":\"{upload}\",\"size\":8}}");
+    let chunks = format!("blob-chunks/{}", upload.simple());
+    transaction
+        .put(format!("blobs/{id}"), record)
+        .put(format!("{chunks}/manifest"), "")
+        .put(format!("blob-refs/{id}/catalog/1"), "")
+}
+
+/// Above a thousand records, they are read in shares.
+#[tokio::test]
+async fn a_collection_reads_many_blobs_per_request_and_removes_only_garbage() {
+    for count in [300, 2_500] {
+        let world = World::new(false, options()).await;
+        let ids: Vec<ContentId> = (0..count)
+            .map(|number: u32| ContentId::of(&number.to_le_bytes()))
+            .collect();
+        for some in ids.chunks(30) {
+            let added = some.iter().fold(Transaction::new(), |transaction, id| {
+                add_blob(transaction, *id, uuid::Uuid::new_v4())
+            });
+            world.store.commit(added).await.expect("written");
+        }
+        // One has thousands of references, two have none, one upload has no record.
+        for some in 0..30 {
+            let references = (0..100).fold(Transaction::new(), |transaction, number| {
+                transaction.put(format!("blob-refs/{}/n/{some}-{number}", ids[0]), "")
+            });
+            world.store.commit(references).await.expect("written");
+        }
+        for id in &ids[1..3] {
+            let key = format!("blob-refs/{id}/catalog/1");
+            let deleted = world.store.commit(Transaction::new().delete(key)).await;
+            deleted.expect("deleted");
+        }
+        let leftover = format!("blob-chunks/{}/manifest", uuid::Uuid::new_v4().simple());
+        let leftover = world
+            .store
+            .commit(Transaction::new().put(leftover, ""))
+            .await;
+        leftover.expect("written");
+        let store = Arc::new(CountingStore {
+            inner: world.store.clone(),
+            reads: AtomicUsize::new(0),
+        });
+        let counted = World::in_store(store.clone(), options());
+        let blobs = counted.open().await;
+        let condemned = blobs.collect(at(0)).await.expect("collects");
+        assert_eq!((condemned.condemned, condemned.debris), (2, 1), "{count}");
+        let reads = store.reads.load(Ordering::Relaxed);
+        let most = if count > 1_000 { 3 * 256 + 20 } else { 20 };
+        assert!(reads < most, "{reads} requests for {count} blobs");
+        let removed = blobs.collect(at(10)).await.expect("collects");
+        assert_eq!(removed.removed, 2, "{count}");
+        let mut left = Vec::new();
+        loop {
+            let page = blobs.list(left.last().copied()).await.expect("listed");
+            if page.is_empty() {
+                break;
+            }
+            left.extend(page.iter().map(|info| info.id));
+        }
+        let mut expected: Vec<ContentId> = ids.clone();
+        expected.drain(1..3);
+        expected.sort();
+        assert_eq!(left, expected);
     }
 }

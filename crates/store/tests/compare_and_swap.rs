@@ -7,7 +7,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use bunraku_store::testing::{Call, CutPoint, CutStore, InterferingStore, MemoryStore, Overlay};
+use bunraku_store::testing::{
+    Call, CallWork, CutPoint, CutStore, InterferingStore, MemoryStore, Overlay,
+};
 use bunraku_store::{
     Compare, Settled, SharedStore, Store, StoreError, Swap, Transaction, TransactionOutcome,
     compare_and_swap, read_together, settle,
@@ -122,11 +124,7 @@ impl Overlay for UnreliableStore {
         &self.inner
     }
 
-    async fn around<T: Send>(
-        &self,
-        call: Call,
-        work: impl Future<Output = Result<T, StoreError>> + Send,
-    ) -> Result<T, StoreError> {
+    async fn around<T: Send>(&self, call: Call, work: impl CallWork<T>) -> Result<T, StoreError> {
         tokio::task::yield_now().await;
         let unknown = || Err(StoreError::OutcomeUnknown("lost".into()));
         if call == Call::Commit && self.chance.happens(15) {

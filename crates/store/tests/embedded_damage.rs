@@ -377,7 +377,7 @@ async fn removing_the_witness_accepts_what_is_left() {
     std::fs::remove_file(log(directory.path())).expect("removed");
     std::fs::remove_file(directory.path().join("acknowledged")).expect("removed");
     let store = open(directory.path()).await.expect("it opens");
-    let outcome = store.commit(Transaction::new().put("a", "anew")).await;
+    let outcome = store.commit(Transaction::new().put("a", "again")).await;
     assert!(outcome.expect("an answer").is_committed());
 }
 

@@ -144,8 +144,8 @@ async fn a_watcher_that_lags_behind_compaction_gets_an_error_and_an_idle_one_doe
         last = put(&store, "busy", number.to_string()).await;
     }
     store.compact(last).await.expect("it is compacted");
-    let told = lagging.next().await.expect("an item");
-    match told {
+    let shown = lagging.next().await.expect("an item");
+    match shown {
         Err(StoreError::Compacted { oldest, .. }) => assert_eq!(oldest, last),
         other => panic!("not told: {other:?}"),
     }

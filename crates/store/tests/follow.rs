@@ -127,21 +127,21 @@ impl Told {
 async fn follow_all(flaky: Flaky) -> Vec<WatchBatch> {
     let (store, came) = (flaky.store.clone(), Arc::clone(&flaky.snapshot));
     let mut follow = Follow::new(Arc::new(flaky), "n/");
-    let mut told = Told::default();
-    told.follow(&mut follow).await;
+    let mut text = Told::default();
+    text.follow(&mut follow).await;
     came.notify_one();
-    while !told.known.contains_key("n/last") {
-        told.follow(&mut follow).await;
+    while !text.known.contains_key("n/last") {
+        text.follow(&mut follow).await;
     }
     let page = store.range(Range::prefix("n/")).await.expect("an answer");
     let items = page.items.into_iter();
     let expected: BTreeMap<_, _> = items.map(|item| (item.key, item.modified)).collect();
     // Where the last read took several pages, a change may still arrive.
-    while told.known != expected {
-        told.follow(&mut follow).await;
+    while text.known != expected {
+        text.follow(&mut follow).await;
     }
-    assert_eq!(told.snapshots, 1);
-    told.batches
+    assert_eq!(text.snapshots, 1);
+    text.batches
 }
 
 fn take(known: &mut BTreeMap<String, Revision>, change: &Change) {

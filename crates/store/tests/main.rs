@@ -3,6 +3,7 @@
 mod blob_support;
 mod blobs;
 mod blobs_collect;
+mod blobs_compressed;
 mod blobs_crash;
 mod blobs_disk_full;
 mod blobs_etcd_full;
@@ -21,6 +22,7 @@ mod etcd_failover;
 mod etcd_lost_answers;
 mod etcd_majority;
 mod etcd_member;
+mod etcd_space;
 mod etcd_tls;
 mod etcd_v2;
 mod follow;

@@ -4,6 +4,7 @@
 //! requests. This crate signs whatever the caller asks it to sign. Times and serial numbers
 //! are arguments; libraries never print.
 
+mod accept;
 pub mod api;
 pub mod authority;
 pub mod certificate;
@@ -23,6 +24,7 @@ pub mod tls;
 pub mod trust;
 pub mod trusted_extensions;
 
+pub use accept::accept;
 pub use authority::Authority;
 pub use certificate::Certificate;
 pub use client::{Client, ClientError, ClientOptions, ServerAddress};

@@ -11,6 +11,7 @@ mod identity;
 mod peer;
 mod pin;
 mod server;
+mod signatures;
 
 use std::sync::Arc;
 

@@ -12,14 +12,14 @@ mod sources;
 mod target;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 pub(crate) use cache::CatalogCache;
 pub(crate) use sources::CachedSources;
 pub(crate) use target::{CachedTarget, Targets};
 
 use bunraku_model::catalog::{CatalogSource, PLUGINS_ADDRESS, SourceFile};
-use bunraku_model::{Catalog, ContentId, NodeName};
+use bunraku_model::{Catalog, CatalogId, ContentId, NodeName};
 use bunraku_wire::{Client, ClientError};
 use tokio::sync::{Mutex, Notify};
 
@@ -87,6 +87,9 @@ pub(crate) struct Catalogs {
     options: CatalogOptions,
     /// Allows one fetch at a time. A second caller finds the result in the cache.
     fetching: Arc<Mutex<()>>,
+    /// The catalog of the current or last run, which may be another one than the target's. Its
+    /// files stay in the cache until the next run.
+    in_use: Arc<std::sync::Mutex<Option<CatalogId>>>,
     /// Notified when there is a new target.
     pub(crate) changed: Arc<Notify>,
 }
@@ -105,6 +108,7 @@ impl Catalogs {
             client,
             options,
             fetching: Arc::default(),
+            in_use: Arc::default(),
             changed: Arc::default(),
         })
     }
@@ -159,7 +163,7 @@ impl Catalogs {
 
     /// Returns the archives of plugins that the cached catalogs name.
     pub(crate) fn named_plugins(&self) -> Vec<ContentId> {
-        let catalogs = self.targets.catalogs_to_keep().into_iter();
+        let catalogs = self.catalogs_to_keep().into_iter();
         let catalogs = catalogs.filter_map(|id| self.cache.catalog(id));
         let plugins = catalogs.filter_map(|catalog| plugins_of(&catalog));
         plugins.map(|file| file.content).collect()
@@ -175,8 +179,24 @@ impl Catalogs {
             .cache
             .complete(&self.client, &self.node, target, &self.options);
         let catalog = complete.await?;
-        self.cache.prune(&self.targets.catalogs_to_keep());
+        self.cache.prune(&self.catalogs_to_keep());
         Ok(catalog)
+    }
+
+    /// Same as [`Catalogs::complete`], for a run: the files stay until the next run, even if the
+    /// node's target is or becomes another catalog.
+    pub(crate) async fn complete_for_run(
+        &self,
+        target: &bunraku_wire::api::Target,
+    ) -> Result<Catalog, CatalogError> {
+        *self.in_use.lock().unwrap_or_else(PoisonError::into_inner) = Some(target.catalog);
+        self.complete(target).await
+    }
+
+    fn catalogs_to_keep(&self) -> Vec<CatalogId> {
+        let mut kept = self.targets.catalogs_to_keep();
+        kept.extend(*self.in_use.lock().unwrap_or_else(PoisonError::into_inner));
+        kept
     }
 }
 

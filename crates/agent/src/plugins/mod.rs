@@ -163,10 +163,10 @@ impl Plugins {
     async fn synchronize(&self) -> Result<(), PluginError> {
         let catalogs = &self.inner.catalogs;
         let at = ShowNodePlugins.at(catalogs.node());
-        let told = (catalogs.client().call(at).await).map_err(CatalogError::from)?;
+        let text = (catalogs.client().call(at).await).map_err(CatalogError::from)?;
         let _one = self.inner.changing.lock().await;
         let marker = self.inner.directory.join(CURRENT);
-        let Some(file) = told.archive else {
+        let Some(file) = text.archive else {
             return match std::fs::remove_file(&marker) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                     Err(file_error(&marker)(error))

@@ -35,11 +35,11 @@ pub(crate) async fn report_activity(shared: &Shared, shutdown: &CancellationToke
             failures = 0;
             continue;
         }
-        let told = tokio::select! {
+        let text = tokio::select! {
             () = shutdown.cancelled() => return,
-            told = shared.runs.send_activity(shared) => told,
+            text = shared.runs.send_activity(shared) => text,
         };
-        failures = match told {
+        failures = match text {
             Ok(()) => 0,
             Err(error) => {
                 tracing::warn!(error = %error, "cannot report the agent's activity to the server");

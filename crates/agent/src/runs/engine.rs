@@ -70,6 +70,10 @@ impl RunMethod for EngineMethod {
         "engine"
     }
 
+    fn applies_released(&self) -> bool {
+        true
+    }
+
     async fn prepare(&self, order: &RunOrder) -> Result<Box<dyn PreparedRun>, RunStartError> {
         let ReleasedCatalog {
             known,

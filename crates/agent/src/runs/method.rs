@@ -9,6 +9,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bunraku_model::{CatalogId, CodeId, EnvironmentName, NodeRunId, ReleaseNumber};
 use bunraku_process::WorkLog;
+use bunraku_wire::api::ordered_runs::{PlannedCatalog, PlannedWork};
 use bunraku_wire::api::{Cause, RunEnding, RunFailure, RunMode, RunSubject};
 use tokio_util::sync::CancellationToken;
 
@@ -35,9 +36,44 @@ impl RunOrder {
     /// Returns the environment that the request names for this run only.
     pub(super) fn environment(&self) -> Option<&EnvironmentName> {
         match &self.subject {
-            RunSubject::Configured { environment } => environment.as_ref(),
+            RunSubject::Configured { environment, .. } => environment.as_ref(),
             RunSubject::Released | RunSubject::Catalog { .. } => None,
         }
+    }
+
+    /// Returns the catalog that an ordered run planned for this node.
+    pub fn planned_catalog(&self) -> Option<&PlannedCatalog> {
+        match &self.subject {
+            RunSubject::Catalog { planned, .. } => planned.as_deref(),
+            RunSubject::Configured { planned, .. } => planned.as_deref()?.catalog(),
+            RunSubject::Released => None,
+        }
+    }
+
+    /// Returns why this method must not execute the order: an ordered run planned other work.
+    pub(super) fn mismatch(&self, method: &dyn RunMethod) -> Option<String> {
+        let RunSubject::Configured {
+            planned: Some(planned),
+            ..
+        } = &self.subject
+        else {
+            return None;
+        };
+        let fits = match planned.as_ref() {
+            PlannedWork::Catalog(_) => method.applies_released(),
+            PlannedWork::Method { method: name, .. } => {
+                !method.applies_released() && name == method.name()
+            }
+            PlannedWork::Nothing => false,
+        };
+        let now = if method.applies_released() {
+            format!("{}, with released catalogs", method.name())
+        } else {
+            method.name().to_owned()
+        };
+        (!fits).then(|| {
+            format!("{planned} was planned, but the node's run method is {now}; plan the run again")
+        })
     }
 }
 
@@ -109,6 +145,11 @@ pub trait RunMethod: Send + Sync {
 
     /// Returns whether a request may name the environment of its run.
     fn knows_environments(&self) -> bool {
+        false
+    }
+
+    /// Returns whether runs apply released catalogs.
+    fn applies_released(&self) -> bool {
         false
     }
 

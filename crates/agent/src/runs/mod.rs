@@ -30,7 +30,7 @@ use std::time::Duration;
 
 use bunraku_model::{Activity, Administration, NodeRunId};
 use bunraku_wire::api::{
-    Cause, LostNotice, QueueReport, RunEnding, RunMode, RunRequest, RunSubject,
+    Cause, LostNotice, NoopReason, QueueReport, RunEnding, RunMode, RunRequest, RunSubject,
 };
 use jiff::Timestamp;
 use tokio::sync::Notify;
@@ -165,7 +165,7 @@ impl Runs {
             });
         }
         self.submit(RunRequest {
-            subject: RunSubject::Configured { environment: None },
+            subject: RunSubject::configured(),
             ..RunRequest::new(NodeRunId(Uuid::now_v7()), vec![cause])
         })
     }
@@ -207,8 +207,8 @@ impl Runs {
         let LostNotice { since, reason } = lost;
         tracing::warn!(%since, reason, "servers counted this node as lost");
         if let Some(recorder) = &self.current().recorder {
-            let told = format!("servers counted this node as lost since {since}: {reason}");
-            recorder.log("warning", None, &told);
+            let text = format!("servers counted this node as lost since {since}: {reason}");
+            recorder.log("warning", None, &text);
         }
     }
 
@@ -239,14 +239,16 @@ impl Runs {
         self.inner.changed.notify_one();
     }
 
-    /// Returns the mode that the request names. If it names none, the settings and the windows
-    /// decide.
-    fn mode(&self, request: &RunRequest) -> RunMode {
+    /// Returns the reason why the run must change nothing, if there is one. If the request names
+    /// no mode, the settings and the windows decide.
+    fn noop_reason(&self, request: &RunRequest) -> Option<NoopReason> {
         let settings = &self.inner.settings;
         match request.mode {
-            Some(mode) => mode,
-            None if settings.noop || !settings.windows.are_open(self.now()) => RunMode::Noop,
-            None => RunMode::Enforce,
+            Some(RunMode::Noop) => Some(NoopReason::Request),
+            Some(RunMode::Enforce) => None,
+            None if settings.noop => Some(NoopReason::Agent),
+            None if !settings.windows.are_open(self.now()) => Some(NoopReason::Window),
+            None => None,
         }
     }
 

@@ -39,13 +39,13 @@ pub(super) async fn supervise(
     stop: &CancellationToken,
 ) -> std::io::Result<ExitStatus> {
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-    let told = async {
+    let text = async {
         tokio::join!(
             log_output(stdout, "info", recorder),
             log_output(stderr, "warning", recorder)
         );
     };
-    tokio::pin!(told);
+    tokio::pin!(text);
     // This future is polled to its end: dropping it would lose the progress of ending the program.
     let ended = wait(child, stop);
     tokio::pin!(ended);
@@ -53,11 +53,11 @@ pub(super) async fn supervise(
     let status = loop {
         tokio::select! {
             status = &mut ended => break status,
-            () = &mut told, if !silent => silent = true,
+            () = &mut text, if !silent => silent = true,
         }
     };
     if !silent {
-        let _ = tokio::time::timeout(DRAIN, told).await;
+        let _ = tokio::time::timeout(DRAIN, text).await;
     }
     status
 }

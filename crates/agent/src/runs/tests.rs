@@ -57,7 +57,7 @@ impl PreparedRun for Script {
     }
 
     async fn execute(self: Box<Self>, recorder: Arc<Recorder>, stop: CancellationToken) -> RunEnd {
-        recorder.log("info", None, "at work");
+        recorder.log("info", None, "working");
         let _ = self.method.started.send(self.order.clone());
         let next = std::future::poll_fn(|context| {
             let mut endings = self.method.endings.lock().expect("not poisoned");
@@ -362,6 +362,7 @@ async fn a_method_without_environments_runs_in_none_that_a_request_names() {
     let elsewhere = RunRequest {
         subject: RunSubject::Configured {
             environment: Some("testing".parse().expect("a name")),
+            planned: None,
         },
         ..ordered(1)
     };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bunraku_model::NodeRunId;
-use bunraku_wire::api::{RunEnding, RunFailure, RunStarted};
+use bunraku_wire::api::{NoopReason, RunEnding, RunFailure, RunMode, RunStarted};
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -121,9 +121,10 @@ impl Runs {
             Some((_, stop)) => stop.clone(),
             None => CancellationToken::new(),
         };
+        let noop_reason = self.noop_reason(&run.request);
         let order = RunOrder {
             id: run.request.id,
-            mode: self.mode(&run.request),
+            mode: mode(noop_reason),
             subject: run.request.subject.clone(),
             tags: run.request.tags.clone(),
             causes: run.request.causes.clone(),
@@ -162,7 +163,14 @@ impl Runs {
                 self.report_unstarted_with(&run, ending, message, failure);
             }
             Ok(Ok(prepared)) => {
-                self.execute_prepared(&run, prepared, method.name(), limit, &stop, shutdown)
+                let started = started(
+                    self.now(),
+                    &run,
+                    prepared.describe(),
+                    noop_reason,
+                    method.name(),
+                );
+                self.execute_prepared(&run, prepared, started, limit, &stop, shutdown)
                     .await;
             }
         }
@@ -180,13 +188,12 @@ impl Runs {
         &self,
         run: &QueuedRun,
         prepared: Box<dyn PreparedRun>,
-        method: &str,
+        started: RunStarted,
         limit: Option<Duration>,
         stop: &CancellationToken,
         shutdown: &CancellationToken,
     ) {
-        let started = started(self.now(), run, prepared.describe(), method);
-        tracing::info!(run = %run.request.id, method, mode = ?started.mode, causes = started.causes.len(), "starting a run");
+        tracing::info!(run = %run.request.id, method = started.method, mode = ?started.mode, causes = started.causes.len(), "starting a run");
         let recorder = self.inner.spool.begin(run.request.id, started);
         self.file().change_anyway(|queue| queue.begin());
         self.current().recorder = Some(Arc::clone(&recorder));
@@ -292,9 +299,10 @@ impl Runs {
         failure: Option<RunFailure>,
     ) {
         tracing::info!(run = %run.request.id, ?ending, message, "a run was not started");
-        let mode = self.mode(&run.request);
+        let noop_reason = self.noop_reason(&run.request);
+        let description = RunDescription::new(mode(noop_reason));
         let method = self.method(&run.request.subject).name();
-        let started = started(self.now(), run, RunDescription::new(mode), method);
+        let started = started(self.now(), run, description, noop_reason, method);
         let recorder = self.inner.spool.begin(run.request.id, started);
         recorder.finish_with(ending, Some(message), failure);
     }
@@ -328,6 +336,9 @@ async fn prepare(
     method: &dyn RunMethod,
     order: &RunOrder,
 ) -> Result<Box<dyn PreparedRun>, RunStartError> {
+    if let Some(mismatch) = order.mismatch(method) {
+        return Err(RunStartError::new(mismatch));
+    }
     match order.environment() {
         Some(environment) if !method.knows_environments() => Err(RunStartError::new(format!(
             "environment `{environment}` was requested, but the node's run method ({}) does not support environments",
@@ -337,15 +348,26 @@ async fn prepare(
     }
 }
 
+fn mode(noop_reason: Option<NoopReason>) -> RunMode {
+    match noop_reason {
+        Some(_) => RunMode::Noop,
+        None => RunMode::Enforce,
+    }
+}
+
+/// Creates the first event of a report. A run that is stricter than its order follows its release.
 fn started(
     at: Timestamp,
     run: &QueuedRun,
     description: RunDescription,
+    noop_reason: Option<NoopReason>,
     method: &str,
 ) -> RunStarted {
     RunStarted {
         at,
         mode: description.mode,
+        noop_reason: (description.mode == RunMode::Noop)
+            .then(|| noop_reason.unwrap_or(NoopReason::Release)),
         causes: run.request.causes.clone(),
         more_causes: run.more_causes,
         also: run.also.clone(),

@@ -1,10 +1,13 @@
 //! The destination of an apply's output: this process's own, and optionally the log of a task.
+//!
+//! Rule: nothing that comes from a catalog, a file or a command controls the terminal.
 
 use std::io::{self, IsTerminal, Write};
 
 use anstream::adapter::strip_str;
 
 use crate::task_log::TaskLog;
+use crate::terminal::visible_with_colours;
 
 /// Prints to stdout and stderr. Clones share the log.
 #[derive(Clone, Default)]
@@ -32,7 +35,7 @@ impl Printer {
     pub(super) fn result(&self, text: &str) -> io::Result<()> {
         self.append_to_log(text);
         let mut out = anstream::stdout().lock();
-        out.write_all(text.as_bytes())?;
+        out.write_all(visible_with_colours(text).as_bytes())?;
         out.flush()
     }
 
@@ -40,7 +43,8 @@ impl Printer {
     pub(crate) fn error_line(&self, text: &str) {
         self.append_to_log(text);
         self.append_to_log("\n");
-        let _ = writeln!(anstream::stderr().lock(), "{text}");
+        let shown = visible_with_colours(text);
+        let _ = writeln!(anstream::stderr().lock(), "{shown}");
     }
 
     fn append_to_log(&self, text: &str) {

@@ -23,15 +23,15 @@ pub(crate) struct SummarySubject<'a> {
 /// Prints the summary.
 pub(crate) fn summary(
     summary: &Summary,
-    told: &SummarySubject<'_>,
+    described: &SummarySubject<'_>,
     json: bool,
     printer: &Printer,
 ) -> io::Result<()> {
     if json {
-        printer.text(&format!("{}\n", as_json(summary, told)));
+        printer.text(&format!("{}\n", as_json(summary, described)));
         return Ok(());
     }
-    let mut text = format!("{}\n", counts(summary, told));
+    let mut text = format!("{}\n", counts(summary, described));
     let mut slow: Vec<&ResourceResult> = (summary.finished.iter())
         .filter(|one| one.outcome.duration.as_secs_f64() >= SLOW)
         .collect();
@@ -44,13 +44,13 @@ pub(crate) fn summary(
         }
     }
     printer.result(&text)?;
-    if let Some(hint) = hint(summary, told) {
+    if let Some(hint) = hint(summary, described) {
         printer.error_line(&format!("\nhint: {hint}"));
     }
     Ok(())
 }
 
-fn counts(summary: &Summary, told: &SummarySubject<'_>) -> String {
+fn counts(summary: &Summary, described: &SummarySubject<'_>) -> String {
     let mut parts = Vec::new();
     let corrective = summary
         .finished
@@ -87,21 +87,21 @@ fn counts(summary: &Summary, told: &SummarySubject<'_>) -> String {
         (None, true) => "noop",
         (None, false) => "applied",
     };
-    let name = if told.name.is_empty() {
+    let name = if described.name.is_empty() {
         String::new()
     } else {
-        format!("  {}", told.name)
+        format!("  {}", described.name)
     };
     format!(
         "{what}{name}  {}  {}  {:.1} s",
-        told.mode.as_str(),
+        described.mode.as_str(),
         parts.join(", "),
         summary.duration.as_secs_f64()
     )
 }
 
-fn hint(summary: &Summary, told: &SummarySubject<'_>) -> Option<String> {
-    let path = told.path.display();
+fn hint(summary: &Summary, described: &SummarySubject<'_>) -> Option<String> {
+    let path = described.path.display();
     if summary.ended_early == Some(RunEnd::Interrupted) {
         return Some(format!("continue with `bunraku apply {path}`"));
     }
@@ -116,12 +116,12 @@ fn hint(summary: &Summary, told: &SummarySubject<'_>) -> Option<String> {
     None
 }
 
-fn as_json(summary: &Summary, told: &SummarySubject<'_>) -> Value {
+fn as_json(summary: &Summary, described: &SummarySubject<'_>) -> Value {
     let count = |status| summary.count(status);
     json!({
         "event": "summary",
-        "name": told.name,
-        "order": told.mode.as_str(),
+        "name": described.name,
+        "order": described.mode.as_str(),
         "noop": summary.noop,
         "succeeded": summary.succeeded(),
         "ended_early": summary.ended_early.as_ref().map(|end| match end {
@@ -134,7 +134,7 @@ fn as_json(summary: &Summary, told: &SummarySubject<'_>) -> Value {
         "failed": count(Status::Failed),
         "skipped": count(Status::Skipped),
         "duration": summary.duration.as_secs_f64(),
-        "detailed_exitcodes": told.detailed,
+        "detailed_exitcodes": described.detailed,
         "states": summary.finished.iter().map(|one| Value::Object(super::json::one(one))).collect::<Vec<_>>(),
     })
 }

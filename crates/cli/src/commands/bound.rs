@@ -4,6 +4,7 @@
 //! one of the machine's init. When the parent dies, even by `kill -9`, it ends all of them. When
 //! the program ends on its own, what it left behind stays: the program was asked to start it.
 
+use std::io;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -38,7 +39,10 @@ async fn attend(arguments: &BoundArguments) -> Result<u8, Failure> {
     let mut signals = EndSignals::new()?;
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     end_with_parent(Some(arguments.parent))?;
-    let mut child = start(&arguments.words)?;
+    let mut child = match start(&arguments.words) {
+        Ok(child) => child,
+        Err(error) => return Ok(not_started(&arguments.words[0], &error)),
+    };
     // A signal to the group that this process leads reaches the program too.
     let leads_group = rustix::process::getpgrp() == rustix::process::getpid();
     loop {
@@ -57,17 +61,27 @@ async fn attend(arguments: &BoundArguments) -> Result<u8, Failure> {
     }
 }
 
-fn start(words: &[String]) -> Result<Child, Failure> {
+/// Says why a program did not start. Returns the code that shells use for it.
+fn not_started(program: &str, error: &io::Error) -> u8 {
+    let (why, code) = match error.kind() {
+        io::ErrorKind::NotFound => ("command not found".to_owned(), 127),
+        io::ErrorKind::PermissionDenied => ("permission denied".to_owned(), 126),
+        _ => (error.to_string(), 126),
+    };
+    note!("error: cannot run `{program}`: {why}");
+    code
+}
+
+fn start(words: &[String]) -> io::Result<Child> {
     let (program, arguments) = words.split_first().expect("the command line requires one");
-    let started = Program::new(program)
+    Program::new(program)
         .args(arguments)
         .stdin(Stdio::inherit())
         .stdout(Stdio::inherit())
         .stderr(Stdio::inherit())
         .in_our_group()
         .background_may_stay()
-        .start();
-    started.map_err(|error| Failure::new(format!("cannot run `{program}`")).caused_by(&error))
+        .start()
 }
 
 fn has_died(parent: i32) -> bool {

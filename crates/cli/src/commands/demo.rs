@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use clap::Args;
 
+use crate::config::ClusterSection;
 use crate::demo::{DemoFleet, Stage};
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::needed_programs::{require, require_file};
 use crate::signals::termination_signal;
 
 #[derive(Args)]
@@ -40,6 +42,7 @@ pub(crate) fn run(arguments: &DemoArguments) -> Result<Exit, Failure> {
         bunraku_cluster::setup::check_datastores(servers)
             .map_err(|error| Failure::usage(error.to_string()))?;
     }
+    check_programs(arguments.cluster.is_some())?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -64,6 +67,18 @@ pub(crate) fn run(arguments: &DemoArguments) -> Result<Exit, Failure> {
         }
         outcome
     })
+}
+
+/// Says at once which program is missing, and how to get it.
+fn check_programs(is_cluster: bool) -> Result<(), Failure> {
+    require("git", "the demo deploys code from a git repository", "git")?;
+    if is_cluster {
+        let section = ClusterSection::default();
+        let why = "the servers of a cluster store their data in etcd";
+        require_file(&section.etcd, why, "etcd-server")?;
+        require_file(&section.etcdctl, why, "etcd-client")?;
+    }
+    Ok(())
 }
 
 /// The demo of a cluster.

@@ -6,8 +6,7 @@ use bunraku_wire::api::{
     AssignRequest, Command, CompileStatus, CompileStatusRequest, DisableRequest, NodeSummary,
 };
 use bunraku_wire::endpoints::{
-    AssignEnvironment, DisableNode, EnableNode, Endpoint, ListNodes, RemoveNode, ShowCompiles,
-    ShowNode,
+    AssignEnvironment, DisableNode, EnableNode, Endpoint, RemoveNode, ShowCompiles, ShowNode,
 };
 use clap::Subcommand;
 
@@ -19,16 +18,13 @@ use crate::duration::HumanDuration;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::node_commands::{report_answers, send_and_wait};
-use crate::node_view::table;
+use crate::node_view;
 use crate::output;
 
 #[derive(Subcommand)]
 pub(crate) enum NodeCommand {
-    /// List all nodes with their status
-    #[command(
-        after_help = "Example:\n  bunraku node list --json | jq -r '.[] | select(.word == \"lost\") | .name'"
-    )]
-    List,
+    /// List nodes with their status and their last run
+    List(super::node_list::ListArguments),
     /// Show a node
     Show { node: NodeName },
     /// Disable nodes
@@ -88,7 +84,7 @@ pub(crate) fn run(command: NodeCommand, context: &Context) -> Result<Exit, Failu
             NodeCommand::Add(arguments) => {
                 super::node_add::run(&client, &arguments, servers, json).await
             }
-            NodeCommand::List => list(&client, json).await,
+            NodeCommand::List(arguments) => super::node_list::run(&client, &arguments, json).await,
             NodeCommand::Show { node } => show(&client, &node, json).await,
             NodeCommand::Disable { nodes, reason } => {
                 let request = DisableRequest { reason };
@@ -148,20 +144,6 @@ async fn assign(client: &Client, mut names: Vec<String>) -> Result<Exit, Failure
     Ok(Exit::Done)
 }
 
-async fn list(client: &Client, json: bool) -> Result<Exit, Failure> {
-    let nodes: Vec<NodeSummary> = client
-        .call(ListNodes)
-        .await
-        .map_err(|error| failed(&error))?;
-    let empty =
-        "no nodes yet\n\nhint: create a token for the first one with `bunraku token create`";
-    if !output::has_rows(&nodes, json, empty)? {
-        return Ok(Exit::Done);
-    }
-    table(nodes).print()?;
-    Ok(Exit::Done)
-}
-
 async fn show(client: &Client, node: &NodeName, json: bool) -> Result<Exit, Failure> {
     let summary: NodeSummary = client
         .call(ShowNode.at(node))
@@ -202,6 +184,7 @@ async fn show(client: &Client, node: &NodeName, json: bool) -> Result<Exit, Fail
         ("connection", connection),
         ("administration", administration),
         ("activity", activity),
+        ("last run", last_run(&summary)),
         ("facts", facts),
         (
             "agent",
@@ -219,6 +202,22 @@ async fn show(client: &Client, node: &NodeName, json: bool) -> Result<Exit, Fail
         .collect();
     output::write(&text)?;
     Ok(Exit::Done)
+}
+
+/// Describes the newest run: its end, and what failed or had drifted.
+fn last_run(node: &NodeSummary) -> String {
+    let Some(last) = &node.last_run else {
+        return "none".to_owned();
+    };
+    let mut text = format!("{} at {}", node_view::ending(last), last.at);
+    if let Some(release) = last.release {
+        text.push_str(&format!(", release {release}"));
+    }
+    for detail in node_view::details(last) {
+        text.push_str(&format!("\n{:<15} {detail}", ""));
+    }
+    text.push_str(&format!("\n{:<15} bunraku report show {}", "", last.run));
+    text
 }
 
 /// Returns the line of a node whose newest compile failed.

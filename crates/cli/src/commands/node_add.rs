@@ -108,8 +108,8 @@ pub(super) async fn run(
 fn own_name(remote: &SshConnection, program: &str) -> Result<NodeName, Failure> {
     let script =
         format!("{program} facts local networking.fqdn 2>/dev/null || hostname -f || hostname");
-    let told = remote.run("determine the host name", &script, &Upload::Nothing)?;
-    let name = told.trim().trim_matches('"').to_ascii_lowercase();
+    let shown = remote.run("determine the host name", &script, &Upload::Nothing)?;
+    let name = shown.trim().trim_matches('"').to_ascii_lowercase();
     NodeName::new(name).map_err(|error| {
         Failure::new("the machine's host name is not a valid node name")
             .caused_by(&error)
@@ -159,12 +159,12 @@ impl JoiningNode<'_> {
              mkdir -p \"$(dirname \"$file\")\"; cat > \"$file.new\"; mv \"$file.new\" \"$file\"",
             quoted(&self.arguments.agent_config)
         );
-        let told = self.remote.run(
+        let shown = self.remote.run(
             "write the configuration",
             &script,
             &Upload::Bytes(text.as_bytes()),
         )?;
-        if told.trim() == "kept" {
+        if shown.trim() == "kept" {
             note!(
                 "{}: {} exists; not changed",
                 self.arguments.destination,

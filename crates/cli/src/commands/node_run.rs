@@ -7,11 +7,12 @@ use bunraku_wire::Client;
 use bunraku_wire::api::{
     Cause, Command, CommandOutcome, CommandState, CommandStatus, NumberedEvent, ReportEvent,
     ReportState, ReportSummary, RunEnding, RunMode, RunRequest, RunSubject, SendCommand,
-    SentCommand,
+    SentCommand, ServerStatus,
 };
 use bunraku_wire::client::Lines;
 use bunraku_wire::endpoints::{
-    Endpoint, EventsQuery, FollowReport, SendCommands, ShowCommand, ShowReport, WaitQuery,
+    Endpoint, EventsQuery, FollowReport, SendCommands, ShowCommand, ShowReport, ShowServer,
+    WaitQuery,
 };
 use clap::Args;
 use futures::StreamExt;
@@ -30,6 +31,8 @@ use crate::report_view::ending_line;
 const AT_ONCE: usize = 64;
 /// The pause after a stream broke.
 const RETRY: Duration = Duration::from_millis(500);
+/// The interval between checks whether the store has room for reports.
+const LOOK_FOR_SPACE: Duration = Duration::from_secs(5);
 
 #[derive(Args)]
 #[command(after_help = "Examples:
@@ -156,6 +159,7 @@ async fn ask(
         } else {
             RunSubject::Configured {
                 environment: arguments.in_environment.clone(),
+                planned: None,
             }
         },
         tags: arguments.tags.clone(),
@@ -222,7 +226,10 @@ async fn follow(client: &Client, asked: NodeOutcome, json: bool) -> Result<NodeO
     loop {
         let at = FollowReport.with_query((node, &run), &EventsQuery { from: next });
         let broke = match client.follow(at).await {
-            Ok(lines) => read(lines, &asked, &mut next).await,
+            Ok(lines) => tokio::select! {
+                read = read(lines, &asked, &mut next) => read,
+                () = store_is_full(client) => return Err(no_room_for_report(&asked)),
+            },
             Err(error) => Err(error),
         };
         match broke {
@@ -238,6 +245,26 @@ async fn follow(client: &Client, asked: NodeOutcome, json: bool) -> Result<NodeO
             Err(error) => return Err(failed(&error)),
         }
     }
+}
+
+/// Returns once the store is full: then no report arrives.
+async fn store_is_full(client: &Client) {
+    loop {
+        tokio::time::sleep(LOOK_FOR_SPACE).await;
+        let status: Result<ServerStatus, _> = client.call(ShowServer).await;
+        let space = status.ok().and_then(|status| status.space);
+        if space.is_some_and(|space| space.is_full()) {
+            return;
+        }
+    }
+}
+
+fn no_room_for_report(asked: &NodeOutcome) -> Failure {
+    Failure::new(format!(
+        "the datastore is full: cannot wait for run {} of {}",
+        asked.run, asked.node
+    ))
+    .hint("the run continues, and its report arrives once there is room; see docs/operating.md")
 }
 
 async fn print_outcome(

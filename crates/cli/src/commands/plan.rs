@@ -1,13 +1,17 @@
 //! `bunraku plan`: shows what a run over many nodes would do, and the reasons for its order.
 
-use bunraku_plan::{RunPlan, Site, dot, plan_svg};
+use bunraku_model::NodeName;
+use bunraku_plan::{PlanReview, RunPlan, Site, dot, plan_svg};
+use bunraku_wire::api::FleetDiff;
 use clap::ValueEnum;
 
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output;
+use crate::plan_review;
 use crate::plan_view;
+use crate::run_options::RunOptionArguments;
 use crate::site_source::{self, SiteArguments};
 use crate::site_values;
 
@@ -15,7 +19,12 @@ use crate::site_values;
 pub(crate) struct PlanArguments {
     #[command(flatten)]
     site: SiteArguments,
-    /// Plan without a server; do not check the status of nodes
+    #[command(flatten)]
+    options: RunOptionArguments,
+    /// Show what the newest compiled catalogs would change, released or not
+    #[arg(long, conflicts_with_all = ["offline", "release"])]
+    held: bool,
+    /// Plan only the order, without a server: without catalogs, changes and the status of nodes
     #[arg(long)]
     offline: bool,
     /// Print the values of all components and capabilities as JSON instead of the plan
@@ -36,14 +45,47 @@ pub(crate) fn run(arguments: &PlanArguments, context: &Context) -> Result<Exit, 
     if arguments.values {
         return values(arguments, context);
     }
+    let (options, subject) = (arguments.options.options(), arguments.options.subject());
     if arguments.offline {
         let plan = site_source::planned_offline(&arguments.site)?;
-        return show(&plan, arguments, context.global.json);
+        let plan = plan.with_options(options, subject);
+        print_warnings(&plan.warnings);
+        return match arguments.graph {
+            None if context.global.json => print_json(&plan),
+            None => print_text(&plan_view::text(&plan)),
+            Some(format) => print_graph(&plan, format),
+        };
     }
     context.with_client(|client| async move {
         let plan = site_source::planned(&arguments.site, &client).await?;
-        show(&plan, arguments, context.global.json)
+        let plan = plan.with_options(options, subject);
+        let review = plan_review::review(&client, plan, arguments.held).await?;
+        print_warnings(&plan_review::warnings(&review));
+        match arguments.graph {
+            None if context.global.json => print_json(&ReviewJson::of(&review)),
+            None => print_text(&plan_review::text(&review)),
+            Some(format) => print_graph(&review.plan, format),
+        }
     })
+}
+
+/// A reviewed plan as JSON: the members of the plan, and the changes.
+#[derive(serde::Serialize)]
+struct ReviewJson<'r> {
+    #[serde(flatten)]
+    plan: &'r RunPlan,
+    changes: &'r FleetDiff,
+    held: &'r [NodeName],
+}
+
+impl<'r> ReviewJson<'r> {
+    fn of(review: &'r PlanReview) -> Self {
+        Self {
+            plan: &review.plan,
+            changes: &review.changes,
+            held: &review.held,
+        }
+    }
 }
 
 /// The values that components receive. They are not part of the plan, which servers store and
@@ -66,15 +108,26 @@ fn show_values(site: &Site) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-fn show(plan: &RunPlan, arguments: &PlanArguments, json: bool) -> Result<Exit, Failure> {
-    for warning in &plan.warnings {
+fn print_warnings(warnings: &[String]) {
+    for warning in warnings {
         note!("warning: {warning}");
     }
-    match arguments.graph {
-        Some(GraphFormat::Svg) => output::write(&plan_svg(plan))?,
-        Some(GraphFormat::Dot) => output::write(&dot(plan))?,
-        None if json => output::json(plan)?,
-        None => output::write(&plan_view::text(plan))?,
-    }
+}
+
+fn print_json(value: &impl serde::Serialize) -> Result<Exit, Failure> {
+    output::json(value)?;
+    Ok(Exit::Done)
+}
+
+fn print_text(text: &str) -> Result<Exit, Failure> {
+    output::write(text)?;
+    Ok(Exit::Done)
+}
+
+fn print_graph(plan: &RunPlan, format: GraphFormat) -> Result<Exit, Failure> {
+    output::write(&match format {
+        GraphFormat::Svg => plan_svg(plan),
+        GraphFormat::Dot => dot(plan),
+    })?;
     Ok(Exit::Done)
 }

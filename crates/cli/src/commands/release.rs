@@ -1,17 +1,19 @@
 //! `bunraku release`: create, show, compare and roll back releases.
 
-use bunraku_model::{EnvironmentName, NodeName, ReleaseNumber};
+use bunraku_model::{CodeId, EnvironmentName, NodeName, ReleaseNumber};
 use bunraku_wire::Client;
 use bunraku_wire::api::{
-    CreateRelease, FleetDiff, HoldRequest, ReleaseDetail, ReleaseHold, ReleaseKind, ReleaseList,
-    ReleaseReply, ReleaseState, ReleaseSummary, ReleaseTo, RollbackRequest, RunMode,
+    CreateRelease, FleetDiff, HoldRequest, NodeWithoutCatalog, ReleaseDetail, ReleaseGroup,
+    ReleaseHold, ReleaseJoinRule, ReleaseKind, ReleaseList, ReleaseReply, ReleaseState,
+    ReleaseSummary, ReleaseTo, RollbackRequest, RunMode,
 };
 use bunraku_wire::endpoints::{
     self, CompareReleases, Endpoint, HoldReleases, ListReleases, ReleaseDiffQuery, ReleaseSelector,
-    ResumeReleases, RollBackRelease, ShowRelease, WaitQuery,
+    ReleaseWaitQuery, ResumeReleases, RollBackRelease, ShowRelease,
 };
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
+use serde::Serialize;
 
 use crate::connection::failed;
 use crate::context::Context;
@@ -19,6 +21,7 @@ use crate::diff_view;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{self, Table};
+use crate::release_groups::{later_nodes, left_on, mode, rolled_back_note, without_catalog};
 
 #[derive(Subcommand)]
 pub(crate) enum ReleaseCommand {
@@ -74,10 +77,12 @@ Other nodes keep their catalogs. Exit code 4: someone else created a release in 
     #[command(after_help = "Example:
   bunraku release rollback production --to 12 --reason 'nginx does not start'
 
-This also holds the environment: an automatic release would undo the rollback.")]
+Nodes that joined after that release are compiled from its code. No node receives the rolled-back
+code until someone releases it again. This also holds the environment.")]
     Rollback {
         environment: EnvironmentName,
-        /// Release to return to [default: the one before the newest]
+        /// Release to return to [default: the one before the newest; a second rollback goes back
+        /// further]
         #[arg(long, value_name = "NUMBER")]
         to: Option<ReleaseNumber>,
         /// Newest release that you know of; refused if there is a newer one
@@ -98,7 +103,7 @@ pub(crate) struct CreateArguments {
     #[arg(long, group = "to")]
     query: Option<String>,
     /// Percentage of nodes. Raising it keeps the nodes already included
-    #[arg(long, group = "to")]
+    #[arg(long, group = "to", value_parser = percentage)]
     percent: Option<f64>,
     /// Release for noop only: nodes report changes and never enforce them
     #[arg(long)]
@@ -111,6 +116,13 @@ pub(crate) struct CreateArguments {
     /// Do not wait until every node's target shows the release
     #[arg(long)]
     no_wait: bool,
+}
+
+fn percentage(text: &str) -> Result<f64, String> {
+    match text.trim_end_matches('%').parse::<f64>() {
+        Ok(percent) if percent > 0.0 && percent <= 100.0 => Ok(percent),
+        _ => Err("a percentage is more than 0 and at most 100".to_owned()),
+    }
 }
 
 pub(crate) fn run(command: ReleaseCommand, context: &Context) -> Result<Exit, Failure> {
@@ -148,7 +160,7 @@ pub(crate) fn run(command: ReleaseCommand, context: &Context) -> Result<Exit, Fa
                 let resumed = client.call(ResumeReleases.at(&environment)).await;
                 resumed.map_err(|error| failed(&error))?;
                 note!("Resumed {environment}; its release policy applies again.");
-                Ok(Exit::Done)
+                note_rolled_back(&client, &environment).await
             }
             ReleaseCommand::Rollback {
                 environment,
@@ -165,7 +177,7 @@ pub(crate) fn run(command: ReleaseCommand, context: &Context) -> Result<Exit, Fa
                     .call_with(RollBackRelease.at(&environment), &request)
                     .await
                     .map_err(|error| failed(&error))?;
-                report(&client, &environment, &reply, true, json).await
+                rolled_back(&client, &environment, &reply, json).await
             }
         }
     })
@@ -233,7 +245,83 @@ async fn report(
             note!("held: {} ({})", hold.reason, hold.by);
         }
         let number = release.number;
-        note!("\nhint: see what it changed with `bunraku release diff {environment} {number}`");
+        match release.parent {
+            Some(_) => note!(
+                "\nhint: see what it changed with `bunraku release diff {environment} {number}`"
+            ),
+            None => {
+                note!("\nhint: see its catalogs with `bunraku release show {environment} {number}`")
+            }
+        }
+    }
+    Ok(Exit::Done)
+}
+
+/// Reports a rollback, and what it leaves each group of nodes on. Waits for one minute at most until
+/// nodes that joined later are compiled.
+async fn rolled_back(
+    client: &Client,
+    environment: &EnvironmentName,
+    reply: &ReleaseReply,
+    json: bool,
+) -> Result<Exit, Failure> {
+    let wait = ReleaseWaitQuery {
+        wait_seconds: 60,
+        complete: true,
+    };
+    let at = ShowRelease.with_query((environment, &ReleaseSelector::Current), &wait);
+    let detail: ReleaseDetail = client.call(at).await.map_err(|error| failed(&error))?;
+    if json {
+        output::json(&RollbackOutcome {
+            release: reply.release.as_ref(),
+            hold: reply.hold.as_ref(),
+            groups: detail.groups(),
+            without_catalog: &detail.without_catalog,
+            join_rules: &detail.join_rules,
+            rolled_back: &detail.rolled_back,
+            is_complete: detail.is_complete,
+        })?;
+        return Ok(Exit::Done);
+    }
+    let Some(release) = &reply.release else {
+        note!("nothing to roll back: all nodes already have the catalogs of that release");
+        return Ok(Exit::Done);
+    };
+    // Nodes that were compiled meanwhile came with releases of their own.
+    let state = match detail.state {
+        ReleaseState::Applying => ReleaseState::Applying,
+        _ => ReleaseState::Current,
+    };
+    let mut text = format!("{}\n", summary_line(release, Some(state)));
+    text += &left_on(&detail);
+    output::write(&text)?;
+    if let Some(hold) = &reply.hold {
+        note!("held: {} ({})", hold.reason, hold.by);
+    }
+    let number = release.number;
+    note!("\nhint: see what it changed with `bunraku release diff {environment} {number}`");
+    Ok(Exit::Done)
+}
+
+/// The output of a rollback as JSON.
+#[derive(Serialize)]
+struct RollbackOutcome<'a> {
+    release: Option<&'a ReleaseSummary>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hold: Option<&'a ReleaseHold>,
+    groups: Vec<ReleaseGroup>,
+    without_catalog: &'a [NodeWithoutCatalog],
+    join_rules: &'a [ReleaseJoinRule],
+    rolled_back: &'a [CodeId],
+    is_complete: bool,
+}
+
+/// Says which code is not released automatically because it was rolled back.
+async fn note_rolled_back(client: &Client, environment: &EnvironmentName) -> Result<Exit, Failure> {
+    let list = client.call(ListReleases.at(environment)).await;
+    let list: ReleaseList = list.map_err(|error| failed(&error))?;
+    if let Some(text) = rolled_back_note(environment, &list.rolled_back) {
+        note!("{text}");
     }
     Ok(Exit::Done)
 }
@@ -245,7 +333,10 @@ async fn applied(client: &Client, release: &ReleaseSummary) -> Result<ReleaseSta
         number,
         ..
     } = release;
-    let wait = WaitQuery { wait_seconds: 60 };
+    let wait = ReleaseWaitQuery {
+        wait_seconds: 60,
+        complete: false,
+    };
     let number = ReleaseSelector::Number(*number);
     let at = ShowRelease.with_query((environment, &number), &wait);
     let detail: ReleaseDetail = client.call(at).await.map_err(|error| failed(&error))?;
@@ -284,13 +375,6 @@ fn kind(kind: &ReleaseKind) -> String {
     }
 }
 
-fn mode(mode: RunMode) -> &'static str {
-    match mode {
-        RunMode::Enforce => "enforce",
-        RunMode::Noop => "noop only",
-    }
-}
-
 fn state_word(state: ReleaseState) -> &'static str {
     match state {
         ReleaseState::Applying => "applying",
@@ -320,6 +404,9 @@ async fn list(client: &Client, environment: &EnvironmentName, json: bool) -> Res
     if let Some(hold) = &list.hold {
         let since = output::ago(hold.since, Timestamp::now());
         note!("held for {since} by {}: {}", hold.by, hold.reason);
+    }
+    if let Some(text) = rolled_back_note(environment, &list.rolled_back) {
+        note!("\n{text}");
     }
     match list.waiting {
         0 if list.releases.is_empty() => {
@@ -357,8 +444,9 @@ async fn show(
     json: bool,
 ) -> Result<Exit, Failure> {
     let number = number.map_or(ReleaseSelector::Current, ReleaseSelector::Number);
-    let wait = WaitQuery {
+    let wait = ReleaseWaitQuery {
         wait_seconds: if wait { 60 } else { 0 },
+        complete: false,
     };
     let at = ShowRelease.with_query((environment, &number), &wait);
     let detail: ReleaseDetail = client.call(at).await.map_err(|error| failed(&error))?;
@@ -389,7 +477,16 @@ async fn show(
             format!("release {}", entry.since),
         ]);
     }
-    output::write(&format!("{text}\n{}", table.render()))?;
+    text += &format!("\n{}", table.render());
+    let later = later_nodes(&detail);
+    if !later.is_empty() {
+        text += &format!("\nnodes that join later:\n{later}");
+    }
+    let without = without_catalog(&detail);
+    if !without.is_empty() {
+        text += &format!("\n{without}");
+    }
+    output::write(&text)?;
     Ok(Exit::Done)
 }
 

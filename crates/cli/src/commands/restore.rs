@@ -6,6 +6,8 @@ use std::process::ExitCode;
 use bunraku_engine::{Backup, Cancellation, backups, restore};
 
 use crate::apply_view::print_error;
+use crate::failure::Failure;
+use crate::output;
 use crate::state_dir::StateDirArgs;
 
 /// Restore a file that an apply replaced or removed.
@@ -41,6 +43,8 @@ enum RestoreError {
         #[source]
         source: Box<bunraku_engine::StepError>,
     },
+    #[error("cannot write the result: {0}")]
+    Output(String),
 }
 
 /// Runs the command.
@@ -63,10 +67,7 @@ fn bring_back(arguments: &RestoreArgs, json: bool) -> Result<(), RestoreError> {
     kept.reverse();
     let path = match &arguments.path {
         Some(path) if !arguments.list => path,
-        _ => {
-            list(&kept, json);
-            return Ok(());
-        }
+        _ => return list(&kept, json).map_err(not_written),
     };
     let chosen = kept
         .get(arguments.version as usize - 1)
@@ -82,29 +83,29 @@ fn bring_back(arguments: &RestoreArgs, json: bool) -> Result<(), RestoreError> {
             source: Box::new(source),
         }
     })?;
-    anstream::println!(
-        "Restored {} as it was until {}.",
+    let restored = format!(
+        "Restored {} as it was until {}.\n",
         path.display(),
         time(chosen)
     );
-    Ok(())
+    output::write(&restored).map_err(not_written)
 }
 
-fn list(kept: &[Backup], json: bool) {
+fn not_written(failure: Failure) -> RestoreError {
+    RestoreError::Output(failure.message().to_owned())
+}
+
+fn list(kept: &[Backup], json: bool) -> Result<(), Failure> {
     for backup in kept {
         if json {
-            let line = serde_json::to_string(backup).expect("a backup is plain data");
-            anstream::println!("{line}");
-        } else {
-            let sum = &backup.sha256[..8.min(backup.sha256.len())];
-            anstream::println!(
-                "{}  {sum}  {:04o}  {}",
-                time(backup),
-                backup.mode,
-                backup.path
-            );
+            output::json_line(backup)?;
+            continue;
         }
+        let sum = &backup.sha256[..8.min(backup.sha256.len())];
+        let (at, mode, path) = (time(backup), backup.mode, &backup.path);
+        output::write(&format!("{at}  {sum}  {mode:04o}  {path}\n"))?;
     }
+    Ok(())
 }
 
 fn time(backup: &Backup) -> String {

@@ -2,24 +2,22 @@
 
 use std::io::{BufRead, IsTerminal, Write};
 
-use bunraku_model::{EnvironmentName, ReleaseNumber};
-use bunraku_plan::run::{
-    NewRun, NodeLimit, OnFailure, OrderedRunSubject, RunOptions, RunOutcome, RunRecord,
-};
+use bunraku_plan::run::{NewRun, RunOutcome, RunRecord};
 use bunraku_wire::endpoints::{CancelRun, CreateRun, Endpoint, ListRuns, StopRun};
 use bunraku_wire::{Client, ClientError};
 use clap::Subcommand;
 
 use crate::connection::failed;
 use crate::context::Context;
-use crate::duration::HumanDuration;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output;
+use crate::plan_review;
 use crate::plan_view;
 use crate::run_due::DueArguments;
 use crate::run_follow::{self, Interrupt};
 use crate::run_hooks::HookArguments;
+use crate::run_options::RunOptionArguments;
 use crate::run_view;
 use crate::site_source::{self, SiteArguments};
 
@@ -42,48 +40,8 @@ struct ExecutionArguments {
     /// Return when the run is accepted; follow it with `bunraku run watch`
     #[arg(long)]
     detach: bool,
-    /// Only show what would change
-    #[arg(long)]
-    noop: bool,
-    /// Maximum number of nodes to run at a time, or a percentage such as `20%`
-    #[arg(long, value_name = "N|P%")]
-    batch: Option<NodeLimit>,
-    /// Run this many nodes first; continue if all of them succeed
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    canary: u32,
-    /// Start no more nodes after more failures than this
-    #[arg(long, value_name = "N|P%")]
-    max_failures: Option<NodeLimit>,
-    /// After a failure, continue with nodes that do not depend on the failed one
-    #[arg(long)]
-    continue_independent: bool,
-    /// Start each group when the previous one is finished
-    #[arg(long)]
-    by_group: bool,
-    /// Time limit for the run of one node
-    #[arg(long, value_name = "SPAN")]
-    timeout: Option<HumanDuration>,
-    /// Time limit for the whole run
-    #[arg(long, value_name = "SPAN")]
-    total_timeout: Option<HumanDuration>,
-    /// How long a node may take to start
-    #[arg(long, value_name = "SPAN", default_value = "10m")]
-    start_within: HumanDuration,
-    /// A node that is disconnected for longer is lost
-    #[arg(long, value_name = "SPAN", default_value = "60s")]
-    lost_after: HumanDuration,
-    /// Apply the catalogs of this release
-    #[arg(long, value_name = "NUMBER")]
-    release: Option<ReleaseNumber>,
-    /// Apply released catalogs, even on nodes whose run method does something else
-    #[arg(long, conflicts_with = "release")]
-    released: bool,
-    /// Use each node's own run method, which is the default
-    #[arg(long, hide = true, conflicts_with_all = ["release", "released"])]
-    configured: bool,
-    /// Puppet environment for these runs, instead of each node's setting
-    #[arg(long, value_name = "ENVIRONMENT", conflicts_with_all = ["release", "released"])]
-    in_environment: Option<EnvironmentName>,
+    #[command(flatten)]
+    options: RunOptionArguments,
     /// Refuse if the plan has another id (or prefix)
     #[arg(long, value_name = "PLAN")]
     expect_plan: Option<String>,
@@ -116,11 +74,15 @@ enum RunCommand {
     Stop { run: String },
     /// Cancel a run: stop running nodes as well
     Cancel { run: String },
-    /// Run failed and skipped nodes again, if the plan is still the same
+    /// Complete the plan of a run: run its failed and skipped nodes again
     Resume {
         run: String,
-        /// Source of the plan [default: as before]
-        #[arg(long = "site", short = 's', value_name = "FILE")]
+        /// Plan again from the same source, show the difference, and run what changed or did not
+        /// succeed
+        #[arg(long)]
+        replan: bool,
+        /// Source of the new plan [default: as before]
+        #[arg(long = "site", short = 's', value_name = "FILE", requires = "replan")]
         files: Vec<std::path::PathBuf>,
         /// Do not ask for confirmation
         #[arg(long, short = 'y')]
@@ -147,9 +109,15 @@ pub(crate) fn run(arguments: RunArguments, context: &Context) -> Result<Exit, Fa
             Some(RunCommand::Cancel { run }) => {
                 print_requested(client.call(CancelRun.at(&run)).await, &run)
             }
-            Some(RunCommand::Resume { run, files, yes }) => {
-                resume(&client, &run, files, yes, json).await
-            }
+            Some(RunCommand::Resume {
+                run,
+                replan: false,
+                yes,
+                ..
+            }) => resume(&client, &run, yes, json).await,
+            Some(RunCommand::Resume {
+                run, files, yes, ..
+            }) => resume_replanned(&client, &run, files, yes, json).await,
         }
     })
 }
@@ -166,6 +134,9 @@ async fn start(
     }
     let due = how.due.due(&jiff::Zoned::now())?;
     let plan = site_source::planned(site, client).await?;
+    let plan = plan.with_options(how.options.options(), how.options.subject());
+    let review = plan_review::review(client, plan, false).await?;
+    let plan = &review.plan;
     if let Some(expected) = &how.expect_plan
         && !plan.id.to_string().starts_with(expected.as_str())
     {
@@ -176,33 +147,28 @@ async fn start(
         .exit(Exit::Refused)
         .hint("review it with `bunraku plan`, then pass its new id"));
     }
-    for warning in &plan.warnings {
+    for warning in plan_review::warnings(&review) {
         note!("warning: {warning}");
     }
     if detach || json {
         // With these options, standard output contains only the id or JSON.
-        note!("{}", plan_view::text(&plan).trim_end());
+        note!("{}", plan_review::text(&review).trim_end());
     } else {
-        output::write(&plan_view::text(&plan))?;
+        output::write(&plan_review::text(&review))?;
+    }
+    if review.plan.steps.is_empty() {
+        note!("the plan is empty: nothing to run");
+        return Ok(Exit::Done);
     }
     if !how.yes {
         confirm("Are you sure you wish to run this plan?")?;
     }
     let new = NewRun {
-        plan,
-        options: options(how),
-        subject: match (how.released, how.release) {
-            (true, _) => OrderedRunSubject::Released,
-            (_, Some(release)) => OrderedRunSubject::Release { release },
-            _ => OrderedRunSubject::Configured {
-                environment: how.in_environment.clone(),
-            },
-        },
         due,
         hooks: how.hooks.triggers(),
         reason: how.reason.clone(),
         site: Some(site.remember()?),
-        resumes: None,
+        ..NewRun::of(review.plan)
     };
     let outcome = begin(client, &new, detach, json).await?;
     if let Some((record, outcome)) = &outcome {
@@ -240,26 +206,6 @@ async fn begin(
     Ok(Some((record, outcome)))
 }
 
-fn options(how: &ExecutionArguments) -> RunOptions {
-    RunOptions {
-        noop: how.noop,
-        batch: how.batch,
-        canary: how.canary,
-        max_failures: how.max_failures,
-        on_failure: if how.continue_independent {
-            OnFailure::ContinueIndependent
-        } else {
-            OnFailure::Stop
-        },
-        by_group: how.by_group,
-        node_timeout_seconds: how.timeout.map(|span| span.0.as_secs().max(1)),
-        total_timeout_seconds: how.total_timeout.map(|span| span.0.as_secs().max(1)),
-        start_timeout_seconds: how.start_within.0.as_secs().max(1),
-        lost_after_seconds: how.lost_after.0.as_secs(),
-        ..RunOptions::default()
-    }
-}
-
 /// Asks for confirmation. Fails without a terminal.
 fn confirm(question: &str) -> Result<(), Failure> {
     let refused = |message: &str| Failure::new(message).exit(Exit::Refused);
@@ -280,7 +226,9 @@ fn confirm(question: &str) -> Result<(), Failure> {
 pub(crate) fn exit_of(outcome: RunOutcome) -> Exit {
     match outcome {
         RunOutcome::Succeeded => Exit::Done,
-        _ => Exit::SomeNodesFailed,
+        // Nothing ran.
+        RunOutcome::Refused | RunOutcome::Expired => Exit::Refused,
+        RunOutcome::Failed | RunOutcome::Cancelled => Exit::SomeNodesFailed,
     }
 }
 
@@ -342,8 +290,30 @@ fn print_requested(reply: Result<(), ClientError>, run: &str) -> Result<Exit, Fa
     Ok(Exit::Done)
 }
 
-/// Plans again from the same source. The server compares the plans.
-async fn resume(
+/// Runs the rest of the same plan. The server refuses if that is no longer possible.
+async fn resume(client: &Client, run: &str, yes: bool, json: bool) -> Result<Exit, Failure> {
+    let (record, before) = run_follow::fetch(client, run).await?;
+    let left = before.tally().all() - before.tally().succeeded;
+    if !json {
+        output::write(&run_view::summary(&record, &before))?;
+    }
+    if !yes {
+        let nodes = output::count(left, "node");
+        confirm(&format!("Run the {nodes} that did not succeed?"))?;
+    }
+    let new = NewRun {
+        hooks: record.hooks.clone(),
+        reason: record.reason.clone(),
+        site: record.site.clone(),
+        resumes: Some(record.id),
+        ..NewRun::of(before.plan().as_ref().clone())
+    };
+    let outcome = begin(client, &new, false, json).await?;
+    Ok(outcome.map_or(Exit::Done, |outcome| exit_of(outcome.1)))
+}
+
+/// Plans again from the same source, and shows the difference before anything runs.
+async fn resume_replanned(
     client: &Client,
     run: &str,
     files: Vec<std::path::PathBuf>,
@@ -356,34 +326,31 @@ async fn resume(
         site.replace_files(files);
     }
     let plan = site_source::planned(&site, client).await?;
-    if plan.id != record.plan {
-        return Err(Failure::new(format!(
-            "the plan has changed: it is now {}, and was {}",
-            plan.id.0.short(),
-            record.plan.0.short()
-        ))
-        .exit(Exit::Refused)
-        .hint("start a new run with `bunraku run --site …`"));
+    let plan = plan.with_options(record.options.clone(), record.subject.clone());
+    let review = plan_review::review(client, plan, false).await?;
+    for warning in plan_review::warnings(&review) {
+        note!("warning: {warning}");
     }
-    let left = before.tally().all() - before.tally().succeeded;
-    if !json {
-        output::write(&run_view::summary(&record, &before))?;
+    let text = format!(
+        "{}\n{}",
+        plan_review::text(&review),
+        plan_view::differences(before.plan(), &review.plan)
+    );
+    if json {
+        note!("{}", text.trim_end());
+    } else {
+        output::write(&text)?;
     }
     if !yes {
-        confirm(&format!(
-            "Run the {} that did not succeed?",
-            output::count(left, "node")
-        ))?;
+        confirm("Are you sure you wish to run the new plan?")?;
     }
     let new = NewRun {
-        plan,
-        options: record.options.clone(),
-        subject: record.subject,
-        due: bunraku_plan::run::RunStart::default(),
         hooks: record.hooks.clone(),
         reason: record.reason.clone(),
-        site: record.site.clone(),
+        site: Some(site.remember()?),
         resumes: Some(record.id),
+        replanned: true,
+        ..NewRun::of(review.plan)
     };
     let outcome = begin(client, &new, false, json).await?;
     Ok(outcome.map_or(Exit::Done, |outcome| exit_of(outcome.1)))

@@ -11,14 +11,17 @@ use bunraku_compile::code::{CodeOptions, GitCredential};
 use bunraku_compile::compiles::{
     CompileOptions, ExternalPrograms, ProgramIsolation, PuppetOptions, WorkerOptions,
 };
-use bunraku_control::{CertificateOptions, Clock, CommandOptions, FactOptions, ReportOptions};
+use bunraku_control::{
+    CertificateOptions, Clock, CommandOptions, FactOptions, ReportOptions, data_keys,
+};
 use bunraku_model::NodeName;
 use bunraku_server::{
-    AcceptOptions, RateOptions, RouterOptions, Server, ServerOptions, ServiceOptions, UpkeepOptions,
+    AcceptOptions, RateOptions, RouterOptions, Server, ServerOptions, ServiceOptions,
+    StoreUpkeepOptions, UpkeepOptions,
 };
 use bunraku_store::blobs::{BlobOptions, DirectoryBlobs, SharedBlobs, StoreBlobs};
 use bunraku_store::etcd::{EtcdIdentity, EtcdOptions, EtcdStore, EtcdTls};
-use bunraku_store::{EmbeddedOptions, EmbeddedStore, SharedStore};
+use bunraku_store::{EmbeddedOptions, EmbeddedStore, ReserveStore, SharedStore};
 use clap::Args;
 
 use super::member;
@@ -124,20 +127,20 @@ async fn serve_as_member(
     mut ending: tokio::task::JoinHandle<Result<&'static str, std::io::Error>>,
     wiring: Wiring,
 ) -> Result<Exit, Failure> {
-    let anew = |why: String| {
+    let restart_needed = |why: String| {
         Err(Failure::new(format!("{why}: restart this server"))
             .hint("a service manager does this automatically with `Restart=always`"))
     };
     let etcd = tokio::select! {
         etcd = member.connect_store() => etcd,
-        why = member.begins_anew() => return anew(why),
+        why = member.must_restart() => return restart_needed(why),
         signal = &mut ending => {
             tracing::info!(signal = signal??, "shutting down");
             return Ok(Exit::Done);
         }
     };
     member.attach(etcd.clone());
-    let store = (wiring.store)(Arc::new(etcd));
+    let store = with_reserve((wiring.store)(Arc::new(etcd)));
     let opened = OpenedStore {
         copied: None,
         blobs: Arc::new(StoreBlobs::in_store(store.clone(), BlobOptions::default())),
@@ -147,14 +150,14 @@ async fn serve_as_member(
     };
     let server = tokio::select! {
         server = start(arguments, file, data_dir, &opened, Some(member), wiring) => server?,
-        why = member.begins_anew() => return anew(why),
+        why = member.must_restart() => return restart_needed(why),
         signal = &mut ending => {
             tracing::info!(signal = signal??, "shutting down");
             return Ok(Exit::Done);
         }
     };
     tokio::select! {
-        why = member.begins_anew() => anew(why),
+        why = member.must_restart() => restart_needed(why),
         signal = &mut ending => {
             tracing::info!(signal = signal??, "shutting down");
             server.shutdown().await;
@@ -194,9 +197,10 @@ async fn start(
     };
     let server = loop {
         match start().await {
-            // The very first start has to write, which requires a majority.
-            Err(error) if member.is_some() && error.is_passing() => {
-                tracing::warn!(error = %error, "cannot start yet; retrying");
+            // The very first start has to write, which requires a majority and room.
+            Err(error) if error.is_full() || member.is_some() && error.is_passing() => {
+                let error = bunraku_model::error_chain(&error);
+                tracing::warn!(%error, "cannot start yet; retrying");
                 tokio::time::sleep(AGAIN).await;
             }
             started => break started?,
@@ -266,7 +270,7 @@ async fn open_store(
         let identity = StoreIdentity::of(&directory);
         let is_copied = identity.is_copied();
         let embedded = EmbeddedStore::open(&directory, EmbeddedOptions::default()).await?;
-        let store = (wiring.store)(Arc::new(embedded.clone()));
+        let store = with_reserve((wiring.store)(Arc::new(embedded.clone())));
         let blobs = DirectoryBlobs::in_directory(
             data_dir.join("blobs"),
             store.clone(),
@@ -292,7 +296,7 @@ async fn open_store(
     }
     let mut options = EtcdOptions::new(endpoints, &section.root);
     options.tls = etcd_tls(section)?;
-    let store = (wiring.store)(Arc::new(EtcdStore::connect(options).await?));
+    let store = with_reserve((wiring.store)(Arc::new(EtcdStore::connect(options).await?)));
     let blobs = StoreBlobs::in_store(store.clone(), BlobOptions::default());
     Ok(OpenedStore {
         copied: None,
@@ -301,6 +305,11 @@ async fn open_store(
         embedded: None,
         exclusive: false,
     })
+}
+
+/// Refuses new data when the store is almost full, so that coordination and deletions continue.
+fn with_reserve(store: SharedStore) -> SharedStore {
+    Arc::new(ReserveStore::new(store, data_keys::adds_data))
 }
 
 fn etcd_tls(section: &StoreSection) -> Result<Option<EtcdTls>, Failure> {
@@ -419,8 +428,11 @@ fn server_options(
         },
         compiles,
         upkeep: UpkeepOptions {
-            // The embedded store compacts automatically.
-            history: (!exclusive_store).then_some(section.store.history.0),
+            store: StoreUpkeepOptions {
+                // The embedded store compacts automatically.
+                history: (!exclusive_store).then_some(section.store.history.0),
+                ..StoreUpkeepOptions::default()
+            },
             ..UpkeepOptions::default()
         },
     };

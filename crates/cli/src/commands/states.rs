@@ -1,6 +1,5 @@
 //! `bunraku states`: inspects state files without applying them.
 
-use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -13,6 +12,7 @@ use crate::apply_view;
 use crate::context::Context;
 use crate::fleet::Fleet;
 use crate::machine_modules::{MachineModules, ModuleArgs};
+use crate::output;
 use crate::state_dir::StateDirArgs;
 use crate::state_tree::{self, StateArgs, StateTreeError};
 use crate::template_answers::MachineAnswers;
@@ -52,8 +52,8 @@ enum ShowError {
     Tree(#[from] StateTreeError),
     #[error("{0} is neither a state file nor a directory")]
     NoStates(PathBuf),
-    #[error("cannot write the result")]
-    Output(#[source] io::Error),
+    #[error("cannot write the result: {0}")]
+    Output(String),
 }
 
 /// Runs the command.
@@ -82,19 +82,14 @@ fn show_states(arguments: &ShowArgs, context: &Context) -> Result<(), ShowError>
     for note in &compiled.notes {
         note!("note: {note}");
     }
-    let mut out = anstream::stdout().lock();
     match arguments.what.as_str() {
-        "pillar" => write_json(&mut out, &Value::Object(compiled.pillar)),
-        "grains" => write_json(&mut out, &Value::Object(compiled.grains)),
-        "catalog" => write_json(&mut out, &json!(compiled.catalog)),
-        _ if json => write_json(&mut out, &low_json(&compiled)),
-        _ => low_text(&mut out, &compiled),
+        "pillar" => output::json(&compiled.pillar),
+        "grains" => output::json(&compiled.grains),
+        "catalog" => output::json(&compiled.catalog),
+        _ if json => output::json(&low_json(&compiled)),
+        _ => output::write(&low_text(&compiled)),
     }
-    .map_err(ShowError::Output)
-}
-
-fn write_json(out: &mut impl Write, value: &Value) -> io::Result<()> {
-    writeln!(out, "{value:#}")
+    .map_err(|failure| ShowError::Output(failure.message().to_owned()))
 }
 
 fn low_json(compiled: &CompiledStates) -> Value {
@@ -112,20 +107,22 @@ fn low_json(compiled: &CompiledStates) -> Value {
     compiled.low.iter().map(one).collect()
 }
 
-fn low_text(out: &mut impl Write, compiled: &CompiledStates) -> io::Result<()> {
+fn low_text(compiled: &CompiledStates) -> String {
+    let mut text = String::new();
     for low in &compiled.low {
-        write!(out, "{:>4}  {}  {}", low.position + 1, low.function, low.id)?;
+        let (number, function, id) = (low.position + 1, &low.function, &low.id);
+        text.push_str(&format!("{number:>4}  {function}  {id}"));
         if low.name != low.id {
-            write!(out, "  ({})", low.name.trim_end())?;
+            text.push_str(&format!("  ({})", low.name.trim_end()));
         }
-        writeln!(out, "  {}", low.at)?;
+        text.push_str(&format!("  {}\n", low.at));
         for (word, targets) in &low.requisites {
             let names: Vec<String> = targets
                 .iter()
                 .map(|at| format!("{} {}", at + 1, compiled.low[*at].id))
                 .collect();
-            writeln!(out, "        {word}: {}", names.join(", "))?;
+            text.push_str(&format!("        {word}: {}\n", names.join(", ")));
         }
     }
-    Ok(())
+    text
 }

@@ -5,7 +5,7 @@ use bunraku_wire::api::{NewToken, TokenEntry, TokenRequest};
 use bunraku_wire::endpoints::{CreateToken, Endpoint, ListTokens, RevokeToken};
 use clap::Subcommand;
 
-use crate::connection::failed;
+use crate::connection::{failed, reachable_server};
 use crate::context::Context;
 use crate::duration::HumanDuration;
 use crate::exit::Exit;
@@ -35,12 +35,6 @@ pub(crate) enum TokenCommand {
 
 pub(crate) fn run(command: TokenCommand, context: &Context) -> Result<Exit, Failure> {
     let json = context.global.json;
-    let server = context
-        .global
-        .servers
-        .first()
-        .cloned()
-        .unwrap_or_else(|| "SERVER:8150".to_owned());
     context.with_client(|client| async move {
         match command {
             TokenCommand::Create { ttl, node } => {
@@ -56,9 +50,11 @@ pub(crate) fn run(command: TokenCommand, context: &Context) -> Result<Exit, Fail
                     output::json(&token)?;
                 } else {
                     output::write(&format!("{}\n", token.token))?;
-                    note!("\nhint: on the node, put the token into a file and run");
+                    let server = reachable_server(&client).await;
+                    note!("\nhint: on the node, as root, run");
                     note!(
-                        "  bunraku agent --server {server} --ca-fingerprint {} --token-file FILE",
+                        "  BUNRAKU_TOKEN={} bunraku agent --server {server} --ca-fingerprint {}",
+                        token.token,
                         token.ca_fingerprint
                     );
                 }

@@ -61,6 +61,7 @@ pub(crate) fn run(command: TriggerCommand, context: &Context) -> Result<Exit, Fa
             TriggerCommand::Forget { name } => {
                 let forgotten = client.call(RemoveTriggerLimits.at(&name)).await;
                 forgotten.map_err(|error| failed(&error))?;
+                note!("Deleted the definition of trigger {name}.");
                 Ok(Exit::Done)
             }
             TriggerCommand::List => list(&client, json).await,

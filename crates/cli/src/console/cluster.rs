@@ -69,7 +69,9 @@ fn line(status: &ClusterStatus, member: &MemberRecord, now: Timestamp) -> Server
             DataRole::Healthy => Tone::Good,
             DataRole::CatchingUp | DataRole::Draining => Tone::Busy,
             DataRole::Away => Tone::Bad,
-            DataRole::Drained | DataRole::Eligible | DataRole::Never => Tone::Quiet,
+            DataRole::Drained | DataRole::Eligible | DataRole::None | DataRole::Never => {
+                Tone::Quiet
+            }
         },
         address: member.api_address.clone(),
     }

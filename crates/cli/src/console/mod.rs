@@ -8,6 +8,7 @@ mod cluster;
 mod nodes;
 mod overview;
 mod page;
+mod report;
 mod runs;
 
 use std::io::Write;
@@ -59,6 +60,7 @@ fn pages(source: Source, door: Arc<ConsoleAuth>) -> Router {
         .route("/", get(overview))
         .route("/nodes", get(nodes))
         .route("/nodes/{node}", get(node))
+        .route("/reports/{run}", get(report))
         .route("/runs", get(runs))
         .route("/runs/{run}", get(run))
         .route("/runs/{run}/timeline.svg", get(timeline))
@@ -86,6 +88,13 @@ async fn node(
     Path(node): Path<String>,
 ) -> Result<Response, PageError> {
     rendered(&nodes::one(&source, &node).await?)
+}
+
+async fn report(
+    State(source): State<Source>,
+    Path(run): Path<String>,
+) -> Result<Response, PageError> {
+    rendered(&report::page(&source, &run).await?)
 }
 
 async fn runs(State(source): State<Source>) -> Result<Response, PageError> {

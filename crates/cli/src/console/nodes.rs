@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::page::{PageError, Source};
 use crate::compile_view::{outcome_words, problem_lines};
-use crate::node_view::{causes, describe_entry, note};
+use crate::node_view::{causes, describe_entry, last_run, note};
 use crate::output::ago;
 use crate::report_view::{counts, state};
 
@@ -24,8 +24,14 @@ use crate::report_view::{counts, state};
 const MOST_NODES: usize = 500;
 const MOST_FACTS: usize = 200;
 const MOST_REPORTS: usize = 15;
-/// The maximum length of a fact's value, in characters.
-const LONGEST_FACT: usize = 300;
+
+/// The filter for nodes whose last run failed.
+const FAILED: &str = "failed";
+/// The filter for nodes whose last run found drift.
+const DRIFTED: &str = "drifted";
+
+/// A condition of a node that is counted.
+type NodeTest = fn(&NodeSummary) -> bool;
 
 const UNUSUAL_FIRST: [StatusWord; 5] = [
     StatusWord::Lost,
@@ -45,7 +51,12 @@ pub(super) struct NodeFilter {
 
 impl NodeFilter {
     fn matches(&self, node: &NodeSummary) -> bool {
-        let word = self.status.is_empty() || self.status == node.word.as_str();
+        let word = match self.status.as_str() {
+            "" => true,
+            FAILED => node.has_failed(),
+            DRIFTED => node.has_drifted(),
+            status => status == node.word.as_str(),
+        };
         word && node.name.as_str().contains(self.name.trim())
     }
 }
@@ -56,7 +67,7 @@ pub(super) async fn all(source: &Source, wanted: &NodeFilter) -> Result<NodesPag
     let counts = by_status(&nodes);
     let mut found: Vec<NodeSummary> = nodes.into_iter().filter(|it| wanted.matches(it)).collect();
     found.sort_by(|one, other| {
-        let unusual = place(one.word).cmp(&place(other.word));
+        let unusual = place(one).cmp(&place(other));
         unusual.then_with(|| one.name.cmp(&other.name))
     });
     let more = found.len().saturating_sub(MOST_NODES);
@@ -73,9 +84,10 @@ pub(super) async fn all(source: &Source, wanted: &NodeFilter) -> Result<NodesPag
     })
 }
 
-fn place(word: StatusWord) -> usize {
-    let place = UNUSUAL_FIRST.iter().position(|it| *it == word);
-    place.unwrap_or_default()
+/// Returns the position of a node in the list: failed ones first.
+fn place(node: &NodeSummary) -> (bool, usize) {
+    let place = UNUSUAL_FIRST.iter().position(|it| *it == node.word);
+    (!node.has_failed(), place.unwrap_or_default())
 }
 
 /// Counts all nodes, and the nodes of each status that occurs.
@@ -86,6 +98,21 @@ pub(super) fn by_status(nodes: &[NodeSummary]) -> Vec<Count> {
         tone: Tone::Quiet,
         path: "/nodes".to_owned(),
     }];
+    let conditions: [(&str, Tone, NodeTest); 2] = [
+        (FAILED, Tone::Bad, NodeSummary::has_failed),
+        (DRIFTED, Tone::Warn, NodeSummary::has_drifted),
+    ];
+    for (what, tone, applies) in conditions {
+        let number = nodes.iter().filter(|node| applies(node)).count();
+        if number > 0 {
+            counts.push(Count {
+                number,
+                what: what.to_owned(),
+                tone,
+                path: format!("/nodes?status={what}"),
+            });
+        }
+    }
     for word in UNUSUAL_FIRST {
         let number = nodes.iter().filter(|node| node.word == word).count();
         if number > 0 {
@@ -115,7 +142,12 @@ fn line(node: &NodeSummary, now: Timestamp) -> NodeLine {
         name: node.name.to_string(),
         environment: node.environment.to_string(),
         word: node.word.as_str().to_owned(),
-        tone: tone(node.word),
+        tone: match node.word {
+            StatusWord::Idle if node.has_failed() => Tone::Bad,
+            StatusWord::Idle if node.has_drifted() => Tone::Warn,
+            word => tone(word),
+        },
+        last_run: last_run(node, now),
         since: ago(node.since, now),
         facts: match node.facts_received {
             None => "none".to_owned(),
@@ -210,13 +242,9 @@ fn fact_lines(reply: &FactsReply) -> Vec<FactLine> {
             Value::String(text) => text.clone(),
             other => other.to_string(),
         };
-        let mut short: String = text.chars().take(LONGEST_FACT).collect();
-        if short.len() < text.len() {
-            short.push('…');
-        }
         FactLine {
             name: name.clone(),
-            value: short,
+            value: text,
         }
     });
     lines.collect()
@@ -228,6 +256,7 @@ pub(super) fn report_line(report: &ReportSummary, now: Timestamp) -> ReportLine 
         format!("{}: {message}", failure.resource)
     });
     ReportLine {
+        run: report.run.to_string(),
         node: report.node.to_string(),
         state: state(report),
         tone: match (report.is_failure(), report.state) {

@@ -53,7 +53,8 @@ pub(super) async fn page(source: &Source) -> Result<OverviewPage, PageError> {
     });
     let lines = futures::future::try_join_all(lines).await?;
     let mut counts = by_status(&nodes);
-    let open = all.iter().filter(|run| run.end.is_none()).count();
+    let is_active = |run: &&RunSummary| run.end.is_none() && !runs::is_scheduled(run, now);
+    let open = all.iter().filter(is_active).count();
     counts.push(Count {
         number: open,
         what: "active ordered runs".to_owned(),

@@ -31,13 +31,19 @@ pub(super) fn lines(runs: &[RunSummary], most: usize) -> Vec<RunLine> {
     let now = Timestamp::now();
     let lines = runs.iter().take(most).map(|run| RunLine {
         state: list_state(run, now),
-        tone: run
-            .end
-            .as_ref()
-            .map_or(Tone::Busy, |end| ended(end.outcome)),
+        tone: match &run.end {
+            Some(end) => ended(end.outcome),
+            None if is_scheduled(run, now) => Tone::Quiet,
+            None => Tone::Busy,
+        },
         ..line(&run.record, now)
     });
     lines.collect()
+}
+
+/// Returns whether a run starts later.
+pub(super) fn is_scheduled(run: &RunSummary, now: Timestamp) -> bool {
+    run.end.is_none() && run.record.due.not_before.is_some_and(|due| due > now)
 }
 
 fn line(record: &RunRecord, now: Timestamp) -> RunLine {
@@ -58,7 +64,7 @@ fn ended(outcome: RunOutcome) -> Tone {
     match outcome {
         RunOutcome::Succeeded => Tone::Good,
         RunOutcome::Failed => Tone::Bad,
-        RunOutcome::Cancelled | RunOutcome::Expired => Tone::Warn,
+        RunOutcome::Cancelled | RunOutcome::Expired | RunOutcome::Refused => Tone::Warn,
     }
 }
 

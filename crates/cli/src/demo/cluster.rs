@@ -126,8 +126,11 @@ impl DemoFleet {
         up.map(|member| member.address.clone()).collect()
     }
 
-    pub(super) fn member_names(&self) -> Vec<String> {
-        self.members.iter().map(|it| it.name.clone()).collect()
+    /// Returns the names and addresses of the running servers.
+    pub(super) fn running_members(&self) -> Vec<(String, String)> {
+        let up = self.members.iter().filter(|it| it.process.is_some());
+        up.map(|member| (member.name.clone(), member.address.clone()))
+            .collect()
     }
 
     /// Kills a member with `kill -9`, including its datastore.
@@ -180,14 +183,18 @@ impl DemoFleet {
         loop {
             // After a kill, the first request may fail.
             if let Ok(status) = client.call(ShowCluster).await {
-                let new = status
-                    .events
-                    .iter()
-                    .filter(|event| self.told.is_none_or(|told| event.at > told));
+                let new = status.events.iter().filter(|event| {
+                    self.shown_until
+                        .is_none_or(|shown_until| event.at > shown_until)
+                });
                 for event in new {
                     stage.note(&event.what);
                 }
-                self.told = status.events.last().map(|event| event.at).or(self.told);
+                self.shown_until = status
+                    .events
+                    .last()
+                    .map(|event| event.at)
+                    .or(self.shown_until);
                 if is_so(&status) {
                     return Ok(());
                 }

@@ -206,8 +206,8 @@ impl DemoFleet {
         // Opened before the release, so that no later event is missed.
         let stream = client.follow(FollowReports).await;
         let mut events: Lines<ReportStreamMessage> = stream.map_err(|error| failed(&error))?;
-        let told = self.show_told(stage, command).await?;
-        let mut running = changed(&told)? + more;
+        let printed_text = self.show_told(stage, command).await?;
+        let mut running = changed(&printed_text)? + more;
         while running > 0 {
             let message = events.next().await;
             let message = message
@@ -241,9 +241,9 @@ impl DemoFleet {
         });
         let typed = words.collect::<Vec<_>>().join(" ");
         stage.text(&format!("$ bunraku {typed}"));
-        let told = self.run_quietly(command).await?;
-        stage.text(&told);
-        Ok(told)
+        let printed_text = self.run_quietly(command).await?;
+        stage.text(&printed_text);
+        Ok(printed_text)
     }
 
     async fn run_quietly(&self, command: &[&str]) -> Result<String, Failure> {
@@ -256,13 +256,17 @@ impl DemoFleet {
 }
 
 /// Returns the number of nodes that a release changed, from the first line of its output.
-fn changed(told: &str) -> Result<usize, Failure> {
-    let words: Vec<&str> = told.split_whitespace().collect();
+fn changed(printed_text: &str) -> Result<usize, Failure> {
+    let words: Vec<&str> = printed_text.split_whitespace().collect();
     let number = words.windows(2).find_map(|pair| {
         let [number, of] = pair else { return None };
         (*of == "of").then(|| number.parse().ok()).flatten()
     });
-    number.ok_or_else(|| Failure::new(format!("the release does not report its changes: {told}")))
+    number.ok_or_else(|| {
+        Failure::new(format!(
+            "the release does not report its changes: {printed_text}"
+        ))
+    })
 }
 
 async fn commit(repository: &Path, message: &str) -> Result<(), Failure> {

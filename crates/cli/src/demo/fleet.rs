@@ -46,7 +46,7 @@ pub(crate) struct DemoFleet {
     /// The ports of the servers, held even while a server is dead.
     ports: Vec<HeldPort>,
     /// The time up to which cluster events were reported.
-    pub(super) told: Option<jiff::Timestamp>,
+    pub(super) shown_until: Option<jiff::Timestamp>,
 }
 
 /// The data that the server prints when it is ready.
@@ -77,7 +77,7 @@ impl DemoFleet {
             agents: BTreeMap::new(),
             ready: None,
             ports: Vec::new(),
-            told: None,
+            shown_until: None,
         })
     }
 
@@ -189,24 +189,24 @@ impl DemoFleet {
 
     /// Reports each node as it joins, connects, and submits its facts.
     async fn watch_joining(&self, client: &Client, stage: &Stage) -> Result<(), Failure> {
-        let mut told = HashSet::new();
+        let mut shown_until = HashSet::new();
         loop {
             for node in nodes(client).await? {
                 let name = node.name.to_string();
-                if told.insert((name.clone(), "joined")) {
+                if shown_until.insert((name.clone(), "joined")) {
                     stage.note(&format!("{name}  joined"));
                 }
-                if node.word != StatusWord::New && told.insert((name.clone(), "connected")) {
+                if node.word != StatusWord::New && shown_until.insert((name.clone(), "connected")) {
                     stage.note(&format!("{name}  connected"));
                 }
-                if node.fact_set.is_some() && told.insert((name.clone(), "facts")) {
+                if node.fact_set.is_some() && shown_until.insert((name.clone(), "facts")) {
                     stage.note(&format!(
                         "{name}  {}",
                         self.describe_facts(client, &node.name).await?
                     ));
                 }
             }
-            if told.len() == 3 * NODES.len() {
+            if shown_until.len() == 3 * NODES.len() {
                 return Ok(());
             }
             tokio::time::sleep(LOOK).await;
@@ -391,18 +391,23 @@ impl DemoFleet {
             .ready
             .as_ref()
             .ok_or_else(|| Failure::new("the server is not running"))?;
-        let credentials = Credentials::new(self.directory.join("server/operator"));
-        let tls = ClientTls {
-            authority_pem: credentials.authority_pem()?.unwrap_or_default(),
-            revocation_lists_pem: String::new(),
-            identity: credentials.identity()?,
-        };
         let mut servers = if self.members.is_empty() {
             vec![ready.listening.to_string()]
         } else {
             self.member_addresses()
         };
         servers.dedup();
+        self.client_of(&servers)
+    }
+
+    /// Returns a client of these servers.
+    pub(super) fn client_of(&self, servers: &[String]) -> Result<Client, Failure> {
+        let credentials = Credentials::new(self.directory.join("server/operator"));
+        let tls = ClientTls {
+            authority_pem: credentials.authority_pem()?.unwrap_or_default(),
+            revocation_lists_pem: String::new(),
+            identity: credentials.identity()?,
+        };
         let servers = servers
             .iter()
             .map(|server| server.parse())

@@ -1,10 +1,12 @@
 //! The act in which the leader of a run is killed in the middle of it.
 
+use std::time::{Duration, Instant};
+
 use bunraku_model::RunId;
 use bunraku_plan::run::RunSummary;
 use bunraku_process::Program;
-use bunraku_wire::api::{Cause, ReportPage, RunEnding};
-use bunraku_wire::endpoints::{Endpoint, ListReports, ListRuns, ReportsQuery};
+use bunraku_wire::api::{Cause, ReportPage, RunEnding, ServerStatus};
+use bunraku_wire::endpoints::{Endpoint, ListReports, ListRuns, ReportsQuery, ShowServer};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 
 use super::fleet::{DemoFleet, LOOK};
@@ -14,6 +16,9 @@ use crate::failure::Failure;
 
 /// The line after which the leader is killed: the first node is running.
 const MIDDLE: &str = "dev1.devco.net is running";
+
+/// The time in which some server must lead the run.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 impl DemoFleet {
     /// Runs the site, kills the leader of the run, and checks the result.
@@ -26,16 +31,19 @@ impl DemoFleet {
             .args(["--server", &servers, "--credentials", &credentials])
             .start()?;
         let taken = || Failure::new("its output is already in use");
-        let told = run.stderr.take().ok_or_else(taken)?;
+        let printed = run.stderr.take().ok_or_else(taken)?;
         let mut summary = run.stdout.take().ok_or_else(taken)?;
-        let mut lines = BufReader::new(told).lines();
-        let mut killed = None;
+        let mut lines = BufReader::new(printed).lines();
+        let (mut killed, mut next) = (None, None);
         while let Some(line) = lines.next_line().await? {
             stage.text(&line);
             if killed.is_none() && line.contains(MIDDLE) {
                 let leader = self.kill_the_leader().await?;
                 stage.note(&format!("{leader}, the leader of the run, killed"));
                 killed = Some(leader);
+            } else if killed.is_some() && next.is_none() {
+                // Every line after the kill comes from the new leader.
+                next = self.who_leads().await;
             }
         }
         let mut text = String::new();
@@ -46,7 +54,6 @@ impl DemoFleet {
         let Some(killed) = killed.filter(|_| status.success()) else {
             return Err(Failure::new("the run did not succeed"));
         };
-        let next = self.who_leads(&killed);
         stage.note(&format!(
             "{} took over the run from its log",
             next.unwrap_or_else(|| "another server".to_owned())
@@ -59,24 +66,31 @@ impl DemoFleet {
 
     /// Waits until a server leads the run, and kills that server.
     async fn kill_the_leader(&mut self) -> Result<String, Failure> {
-        loop {
-            if let Some(leader) = self.who_leads("") {
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
+            if let Some(leader) = self.who_leads().await {
                 self.kill_member(&leader).await?;
                 return Ok(leader);
             }
             tokio::time::sleep(LOOK).await;
         }
+        Err(Failure::new(format!(
+            "no server led the run within {} s",
+            PATIENCE.as_secs()
+        )))
     }
 
-    /// Returns the server, other than `but`, whose log says that it leads a run.
-    fn who_leads(&self, but: &str) -> Option<String> {
-        let mut names = self.member_names().into_iter().filter(|name| name != but);
-        let leads = |name: &String| {
-            let log = self.directory.join(format!("{name}.log"));
-            let log = std::fs::read_to_string(log).unwrap_or_default();
-            log.contains("this server leads the run")
-        };
-        names.rfind(leads)
+    /// Returns the server that leads a run, according to itself.
+    async fn who_leads(&self) -> Option<String> {
+        for (name, address) in self.running_members() {
+            let client = self.client_of(&[address]).ok()?;
+            // A server that does not answer leads nothing.
+            let status: Result<ServerStatus, _> = client.call(ShowServer).await;
+            if status.is_ok_and(|status| !status.leads.is_empty()) {
+                return Some(name);
+            }
+        }
+        None
     }
 
     /// Shows from the reports that each node ran once.

@@ -77,9 +77,8 @@ fn changed(run: &Run, step: StepIndex) -> String {
         }
         state => {
             let why = status
-                .message
-                .as_ref()
-                .map_or_else(String::new, |message| format!(": {message}"));
+                .failure_reason()
+                .map_or_else(String::new, |reason| format!(": {reason}"));
             format!("{name} {}{why} ({progress})", state.name())
         }
     }

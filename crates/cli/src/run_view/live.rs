@@ -45,16 +45,16 @@ impl LiveView {
 
 /// Returns the size of the terminal, or a common size if it is unknown.
 fn size() -> ScreenSize {
-    let told = rustix::termios::tcgetwinsize(std::io::stderr()).ok();
-    let told = told.filter(|told| told.ws_col > 0 && told.ws_row > 0);
-    told.map_or(
+    let text = rustix::termios::tcgetwinsize(std::io::stderr()).ok();
+    let text = text.filter(|text| text.ws_col > 0 && text.ws_row > 0);
+    text.map_or(
         ScreenSize {
             columns: 80,
             rows: 24,
         },
-        |told| ScreenSize {
-            columns: usize::from(told.ws_col),
-            rows: usize::from(told.ws_row),
+        |text| ScreenSize {
+            columns: usize::from(text.ws_col),
+            rows: usize::from(text.ws_row),
         },
     )
 }

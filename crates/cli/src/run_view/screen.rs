@@ -114,7 +114,7 @@ fn row(run: &Run, progress: &Progress, now: Timestamp, step: StepIndex, widest: 
         StepState::Starting | StepState::Running => spinner(now),
         state => super::summary::mark(state).chars().next().unwrap_or(' '),
     };
-    let told = match &status.state {
+    let printed = match &status.state {
         StepState::Waiting => waits(run, step),
         StepState::Starting | StepState::Running => {
             let at = progress.get(&run.node_run(step));
@@ -127,34 +127,34 @@ fn row(run: &Run, progress: &Progress, now: Timestamp, step: StepIndex, widest: 
             super::summary::changes(run, status)
         ),
         StepState::Skipped { reason } => format!("skipped: {reason}"),
-        state => match &status.message {
-            Some(message) => format!("{}: {message}", state.name()),
+        state => match status.failure_reason() {
+            Some(reason) => format!("{}: {reason}", state.name()),
             None => state.name().to_owned(),
         },
     };
-    format!("  {mark} {name:widest$}  {told}")
+    format!("  {mark} {name:widest$}  {printed}")
 }
 
 /// Formats `running 12 s  File[/etc/motd]  3 of 40`.
 fn running_line(status: &StepStatus, at: Option<&NodeProgress>, now: Timestamp) -> String {
     let since = status.asked.unwrap_or(now);
     let seconds = now.duration_since(since).as_secs().max(0);
-    let mut told = format!("{:<8} {:>5}", status.state.name(), elapsed(seconds));
+    let mut printed = format!("{:<8} {:>5}", status.state.name(), elapsed(seconds));
     if let Some(at) = at {
         if at.all > 0 {
-            told.push_str(&format!("  {} of {}", at.done, at.all));
+            printed.push_str(&format!("  {} of {}", at.done, at.all));
         }
         if at.failed > 0 {
-            told.push_str(&format!(", {} failed", at.failed));
+            printed.push_str(&format!(", {} failed", at.failed));
         }
         if let Some(resource) = &at.resource {
-            told.push_str(&format!("  {resource}"));
+            printed.push_str(&format!("  {resource}"));
         }
     }
     if status.away.is_some() {
-        told.push_str("  (disconnected)");
+        printed.push_str("  (disconnected)");
     }
-    told
+    printed
 }
 
 fn elapsed(seconds: i64) -> String {
@@ -298,6 +298,7 @@ mod tests {
             failed: 0,
             message: (ending == RunEnding::Failed)
                 .then(|| "Service[nginx]: no such unit".to_owned()),
+            failures: Vec::new(),
         }
     }
 

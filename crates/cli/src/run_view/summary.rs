@@ -123,9 +123,8 @@ pub(crate) fn step_detail(run: &Run, step: StepIndex) -> String {
         StepState::Skipped { reason } => format!(": {reason}"),
         _ => {
             let message = status
-                .message
-                .as_ref()
-                .map_or_else(String::new, |message| format!(": {message}"));
+                .failure_reason()
+                .map_or_else(String::new, |reason| format!(": {reason}"));
             let report = match status.started {
                 Some(_) => format!("  (report {})", run.node_run(step)),
                 None => String::new(),
@@ -138,17 +137,17 @@ pub(crate) fn step_detail(run: &Run, step: StepIndex) -> String {
 /// Formats the start time of a scheduled run and its expiry.
 pub(crate) fn scheduled(due: Timestamp, record: &RunRecord) -> String {
     let zone = jiff::tz::TimeZone::system();
-    let told = |time: Timestamp| {
+    let time_text = |time: Timestamp| {
         time.to_zoned(zone.clone())
             .strftime("%Y-%m-%d %H:%M:%S %z")
             .to_string()
     };
     match record.due.start_before {
-        None => format!("scheduled for {}", told(due)),
+        None => format!("scheduled for {}", time_text(due)),
         Some(latest) => format!(
             "scheduled for {}; expires unless it starts before {}",
-            told(due),
-            told(latest)
+            time_text(due),
+            time_text(latest)
         ),
     }
 }
@@ -180,6 +179,7 @@ fn outcome_word(outcome: RunOutcome) -> &'static str {
         RunOutcome::Failed => "failed",
         RunOutcome::Cancelled => "cancelled",
         RunOutcome::Expired => "expired",
+        RunOutcome::Refused => "refused",
     }
 }
 

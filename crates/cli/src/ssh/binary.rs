@@ -70,14 +70,14 @@ impl Binary {
     }
 
     fn check_machine(&self, remote: &SshConnection) -> Result<(), Failure> {
-        let told = remote.run("determine the platform", "uname -s -m", &Upload::Nothing)?;
+        let text = remote.run("determine the platform", "uname -s -m", &Upload::Nothing)?;
         let ours = format!("Linux {}", std::env::consts::ARCH);
         let own_build = std::env::current_exe().is_ok_and(|own| own == self.path);
-        if own_build && told.trim() != ours {
+        if own_build && text.trim() != ours {
             let failure = Failure::new(format!(
                 "{} is a {} machine, and this build is for {ours}",
                 remote.destination(),
-                told.trim()
+                text.trim()
             ));
             return Err(failure.hint("pass a build for that machine with `--binary FILE`"));
         }

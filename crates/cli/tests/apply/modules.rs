@@ -40,14 +40,14 @@ impl World {
 
     fn run_successfully(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments);
-        let told = String::from_utf8_lossy(&output.stdout).into_owned();
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
         let error = String::from_utf8_lossy(&output.stderr);
         assert_eq!(
             output.status.code(),
             Some(0),
-            "{arguments:?}: {told}{error}"
+            "{arguments:?}: {printed}{error}"
         );
-        told
+        printed
     }
 
     /// Runs a command that must be refused. Checks the exit code and returns the error.
@@ -59,8 +59,8 @@ impl World {
     }
 
     fn keygen(&self, name: &str) -> String {
-        let told = self.run_successfully(&["module", "keygen", name, "--comment", "somebody"]);
-        told.trim().to_owned()
+        let printed = self.run_successfully(&["module", "keygen", name, "--comment", "somebody"]);
+        printed.trim().to_owned()
     }
 
     fn trust(&self, name: &str) {
@@ -145,8 +145,11 @@ fn uses_witness(world: &World) -> &'static str {
 fn the_example_in_python_is_packed_signed_installed_and_applies_a_catalog() {
     let world = World::new();
     world.signed(&examples().join("ini_setting"), "ini.bunraku-module");
-    let told = world.run_successfully(&["module", "verify", "ini.bunraku-module"]);
-    assert!(told.starts_with("verified ini_setting 1.0.0\n"), "{told}");
+    let printed = world.run_successfully(&["module", "verify", "ini.bunraku-module"]);
+    assert!(
+        printed.starts_with("verified ini_setting 1.0.0\n"),
+        "{printed}"
+    );
     world.run_successfully(&["module", "install", "ini.bunraku-module"]);
     let list = world.run_successfully(&["module", "list"]);
     assert!(
@@ -168,10 +171,10 @@ fn the_example_in_python_is_packed_signed_installed_and_applies_a_catalog() {
     assert_eq!(noop.status.code(), Some(2));
     assert!(world.read("etc/app.ini").contains("port = 1\n"));
 
-    let told = world.run_successfully(&["apply", catalog]);
+    let printed = world.run_successfully(&["apply", catalog]);
     assert!(
-        told.contains("value: 1 → 8150") && told.contains("2 changed"),
-        "{told}"
+        printed.contains("value: 1 → 8150") && printed.contains("2 changed"),
+        "{printed}"
     );
     assert_eq!(
         world.read("etc/app.ini"),

@@ -178,16 +178,16 @@ fn what_a_state_without_log_gives_is_used_and_shown_nowhere() {
             state.to_str().expect("a path"),
         ];
         let output = bunraku(&[&apply[..], flags].concat());
-        let told = format!(
+        let printed = format!(
             "{}{}",
             String::from_utf8_lossy(&output.stdout),
             String::from_utf8_lossy(&output.stderr)
         );
-        assert_eq!(output.status.code(), Some(0), "{told}");
+        assert_eq!(output.status.code(), Some(0), "{printed}");
         let written = std::fs::read_to_string(&conf).expect("readable");
         assert_eq!(written, "token = whisper-55\n");
         for secret in ["whisper-55", "loud-66"] {
-            assert!(!told.contains(secret), "{flags:?}: {told}");
+            assert!(!printed.contains(secret), "{flags:?}: {printed}");
         }
     }
 }

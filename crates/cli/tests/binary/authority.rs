@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::support::{ServerProcess, Site, bunraku, eventually, eventually_or, told};
+use crate::support::{ServerProcess, Site, all_output, bunraku, eventually, eventually_or};
 
 /// Returns the number of CAs that a directory of credentials trusts.
 fn trusted(directory: &Path) -> usize {
@@ -29,14 +29,14 @@ fn wait_until_renewed(server: &ServerProcess, nodes: usize, waiting: &[&str]) {
 
 fn refused(server: &ServerProcess, arguments: &[&str]) -> String {
     let output = server.operator(arguments);
-    assert!(!output.status.success(), "{}", told(&output));
-    told(&output)
+    assert!(!output.status.success(), "{}", all_output(&output));
+    all_output(&output)
 }
 
 fn succeeds(server: &ServerProcess, arguments: &[&str]) -> String {
     let output = server.operator(arguments);
-    assert!(output.status.success(), "{}", told(&output));
-    told(&output)
+    assert!(output.status.success(), "{}", all_output(&output));
+    all_output(&output)
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn an_aborted_rotation_leaves_the_former_ca() {
     succeeds(&server, &["authority", "rotate", "--abort"]);
     eventually("the rotation is gone", || {
         let output = server.operator(&["authority", "status"]);
-        told(&output).contains("does not exist")
+        all_output(&output).contains("does not exist")
     });
     eventually("the agent trusts only the former CA", || {
         trusted(&site.path("web-1/tls")) == 1

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::support::{ServerProcess, Site, bunraku, eventually, run, told};
+use crate::support::{ServerProcess, Site, all_output, bunraku, eventually, run};
 
 /// Runs a command under a lock, and returns the token that it got.
 fn token_of(server: &ServerProcess) -> u64 {
@@ -13,7 +13,7 @@ fn token_of(server: &ServerProcess) -> u64 {
         .arg("echo $BUNRAKU_LOCK_TOKEN")
         .output()
         .expect("it runs");
-    assert!(output.status.success(), "{}", told(&output));
+    assert!(output.status.success(), "{}", all_output(&output));
     let text = String::from_utf8(output.stdout).expect("text");
     text.trim().parse().expect("a token")
 }
@@ -29,14 +29,12 @@ fn as_operator(server: &ServerProcess, credentials: &Path) -> String {
     let mut command = bunraku();
     command.args(["node", "list", "--server", &server.address.to_string()]);
     command.arg("--credentials").arg(credentials);
-    told(&command.output().expect("it runs"))
+    all_output(&command.output().expect("it runs"))
 }
 
 fn issue(server: &ServerProcess, site: &Site, name: &str) {
-    let out = site.path(name);
-    let out = out.to_str().expect("text");
-    let issued = server.operator(&["cert", "issue", name, "--role", "operator", "--out", out]);
-    assert!(issued.status.success(), "{}", told(&issued));
+    let issued = server.issue_operator(name, &site.path(name));
+    assert!(issued.status.success(), "{}", all_output(&issued));
 }
 
 #[test]
@@ -63,7 +61,7 @@ fn a_restored_backup_repeats_no_token_and_forgets_no_revocation() {
     server.wait_for("late", "idle");
     for name in ["mallory", "stolen"] {
         let revoked = server.operator(&["cert", "revoke", name, "--reason", "stolen"]);
-        assert!(revoked.status.success(), "{}", told(&revoked));
+        assert!(revoked.status.success(), "{}", all_output(&revoked));
     }
     // The agent has the list. It fetches it when it connects.
     web.kill();
@@ -106,7 +104,7 @@ fn a_restored_backup_repeats_no_token_and_forgets_no_revocation() {
         server.json(&["backup", "check"])["recovered_revocations"] == 2
     });
     let accepted = server.operator(&["backup", "accept"]);
-    assert!(accepted.status.success(), "{}", told(&accepted));
+    assert!(accepted.status.success(), "{}", all_output(&accepted));
     let alice = as_operator(&server, &site.path("alice"));
     assert!(alice.starts_with("exit 0"), "{alice}");
     let mallory = as_operator(&server, &site.path("mallory"));

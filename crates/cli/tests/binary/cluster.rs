@@ -2,35 +2,35 @@
 
 use expect_test::expect;
 
-use crate::support::{Site, demo_text, start_demo, told_in};
+use crate::support::{Site, demo_text, output_in, start_demo};
 
 #[test]
 fn two_datastores_are_refused_with_the_reason() {
     let site = Site::new();
     let init = ["cluster", "init", "--datastores", "2"];
     let here = ["--address", "192.0.2.1", "--name", "s1"];
-    let told = told_in(&site.path("s1"), &[init, here].concat());
+    let shown = output_in(&site.path("s1"), &[init, here].concat());
     expect![[r#"
         exit 4
         --- stdout
         --- stderr
         error: 2 datastores tolerate no more failures than 1: use 1, 3 or 5
     "#]]
-    .assert_eq(&told);
+    .assert_eq(&shown);
     assert!(!site.path("s1").exists());
 }
 
 #[test]
 fn a_server_that_is_not_a_member_reports_that() {
     let site = Site::new();
-    let told = told_in(&site.path("none"), &["cluster", "recover"]);
+    let shown = output_in(&site.path("none"), &["cluster", "recover"]);
     expect![[r#"
         exit 1
         --- stdout
         --- stderr
         error: this server is not a member of a cluster
     "#]]
-    .assert_eq(&told);
+    .assert_eq(&shown);
 }
 
 #[test]
@@ -39,7 +39,7 @@ fn a_cluster_loses_a_datastore_and_carries_on() {
     let directory = site.path("demo");
     let demo = start_demo(&["--servers", "3"], &directory, &site.path("demo.log"));
     let text = demo_text(demo, &directory);
-    for told in [
+    for shown in [
         "3 servers store the data; one more is ready to replace any of them",
         ", the leader of the run, killed",
         "took over the run from its log",
@@ -48,7 +48,7 @@ fn a_cluster_loses_a_datastore_and_carries_on() {
         "3 servers store the data again",
         "all nodes answer; nothing was lost",
     ] {
-        assert!(text.contains(told), "`{told}` is missing in:\n{text}");
+        assert!(text.contains(shown), "`{shown}` is missing in:\n{text}");
     }
     assert!(!directory.exists());
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::cluster_support::{Cluster, healthy, status};
 use crate::ssh::SshServer;
-use crate::support::{Running, ServerProcess, eventually, told};
+use crate::support::{Running, ServerProcess, all_output, eventually};
 
 /// Creates servers that may verify others over SSH, and the machine's `sshd`.
 fn over_ssh() -> (Cluster, SshServer) {
@@ -23,7 +23,7 @@ fn over_ssh() -> (Cluster, SshServer) {
 /// Starts a cluster of three with an agent. Returns the running servers.
 fn whole(cluster: &Cluster) -> ([ServerProcess; 3], Running) {
     let made = cluster.set_up(1, &["init"]);
-    assert!(made.status.success(), "{}", told(&made));
+    assert!(made.status.success(), "{}", all_output(&made));
     let first = cluster.server(1);
     // It is connected while others join, and is notified of them.
     let agent = cluster.site.agent("web-1", &[&first], true);
@@ -32,24 +32,24 @@ fn whole(cluster: &Cluster) -> ([ServerProcess; 3], Running) {
     let join = ["join", &address, "--ca-fingerprint", &first.fingerprint];
     let others = [2, 3].map(|number| {
         let stranger = cluster.set_up(number, &join);
-        let text = told(&stranger);
+        let text = all_output(&stranger);
         assert!(!stranger.status.success(), "{text}");
         assert!(text.contains("no operator expects"), "{text}");
         let name = format!("s{number}");
         let expect = ["cluster", "expect", &name, "--address", "127.0.0.1"];
         let named = first.operator(&expect);
-        assert!(named.status.success(), "{}", told(&named));
+        assert!(named.status.success(), "{}", all_output(&named));
         let joined = cluster.set_up(number, &join);
         assert!(
             joined.status.success(),
             "{}\n{}",
-            told(&joined),
+            all_output(&joined),
             first.running.log()
         );
         assert!(
-            told(&joined).contains("verified by s1"),
+            all_output(&joined).contains("verified by s1"),
             "{}",
-            told(&joined)
+            all_output(&joined)
         );
         cluster.server(number)
     });
@@ -91,7 +91,7 @@ fn servers_join_over_ssh_and_the_last_of_three_serves_reads_and_recovers() {
         status(&first).is_some_and(|status| status["without_majority_seconds"].is_u64())
     });
     let shown = first.operator(&["cluster", "status"]);
-    let text = told(&shown);
+    let text = all_output(&shown);
     assert_eq!(shown.status.code(), Some(3), "{text}");
     assert!(text.contains("NO MAJORITY of 3 datastores"), "{text}");
     for reading in [
@@ -102,7 +102,7 @@ fn servers_join_over_ssh_and_the_last_of_three_serves_reads_and_recovers() {
         &["environment", "list"],
     ] {
         let output = first.operator(reading);
-        let text = told(&output);
+        let text = all_output(&output);
         assert!(output.status.success(), "{reading:?}: {text}");
         assert!(
             text.contains("this output may be stale"),
@@ -110,7 +110,7 @@ fn servers_join_over_ssh_and_the_last_of_three_serves_reads_and_recovers() {
         );
     }
     let refused = first.operator(&["token", "create"]);
-    let text = told(&refused);
+    let text = all_output(&refused);
     assert_eq!(refused.status.code(), Some(1), "{text}");
     assert!(
         text.contains("the datastores have had no majority"),
@@ -127,12 +127,12 @@ fn servers_join_over_ssh_and_the_last_of_three_serves_reads_and_recovers() {
 /// Recovers from the survivor, which then works again.
 fn recovers(cluster: &Cluster, mut first: ServerProcess) {
     let unnamed = cluster.recover(&["--yes"]);
-    let text = told(&unnamed);
+    let text = all_output(&unnamed);
     assert_eq!(unnamed.status.code(), Some(4), "{text}");
     assert!(text.contains("--gone s2 --gone s3"), "{text}");
     let gone = ["--gone", "s2", "--gone", "s3"];
     let unconfirmed = cluster.recover(&gone);
-    let text = told(&unconfirmed);
+    let text = all_output(&unconfirmed);
     assert_eq!(unconfirmed.status.code(), Some(4), "{text}");
     assert!(text.contains("possible data loss: "), "{text}");
     assert!(
@@ -140,16 +140,16 @@ fn recovers(cluster: &Cluster, mut first: ServerProcess) {
         "{text}"
     );
     let wrong = cluster.recover_on_terminal(&gone, "yes");
-    let text = told(&wrong);
+    let text = all_output(&wrong);
     assert_eq!(wrong.status.code(), Some(4), "{text}");
     assert!(text.contains("Type `recover` to continue: "), "{text}");
     assert!(text.contains("nothing was changed"), "{text}");
     let still = first.operator(&["node", "list"]);
-    assert!(still.status.success(), "it goes on: {}", told(&still));
-    let again = told(&cluster.recover(&gone));
+    assert!(still.status.success(), "it goes on: {}", all_output(&still));
+    let again = all_output(&cluster.recover(&gone));
     assert!(again.contains("(epoch 2)"), "nothing was begun: {again}");
     let recovered = cluster.recover_on_terminal(&gone, "recover");
-    let text = told(&recovered);
+    let text = all_output(&recovered);
     assert_eq!(recovered.status.code(), Some(0), "{text}");
     assert!(
         text.contains("restarts with its data in epoch 2."),
@@ -159,17 +159,21 @@ fn recovers(cluster: &Cluster, mut first: ServerProcess) {
     let first = cluster.server(1);
     first.wait_for("web-1", "idle");
     let written = first.operator(&["token", "create"]);
-    assert!(written.status.success(), "{}", told(&written));
-    assert!(!told(&written).contains("old"), "{}", told(&written));
+    assert!(written.status.success(), "{}", all_output(&written));
+    assert!(
+        !all_output(&written).contains("old"),
+        "{}",
+        all_output(&written)
+    );
     let refused = cluster.recover(&["--yes"]);
-    let text = told(&refused);
+    let text = all_output(&refused);
     assert_eq!(refused.status.code(), Some(4), "{text}");
     assert!(text.contains("there is nothing to recover"), "{text}");
     let two = first.operator(&["cluster", "remove", "s3"]);
     assert!(
-        told(&two).contains("two servers would be left"),
+        all_output(&two).contains("two servers would be left"),
         "{}",
-        told(&two)
+        all_output(&two)
     );
     from_a_snapshot(cluster, first);
 }
@@ -196,11 +200,11 @@ fn from_a_snapshot(cluster: &Cluster, first: ServerProcess) {
     let kept = kept.display().to_string();
     let gone = ["--snapshot", &kept, "--gone", "s2", "--gone", "s3"];
     let unconfirmed = cluster.recover(&gone);
-    let text = told(&unconfirmed);
+    let text = all_output(&unconfirmed);
     assert_eq!(unconfirmed.status.code(), Some(4), "{text}");
     assert!(text.contains("all writes after the snapshot"), "{text}");
     let recovered = cluster.recover(&[&gone[..], &["--yes"]].concat());
-    assert!(recovered.status.success(), "{}", told(&recovered));
+    assert!(recovered.status.success(), "{}", all_output(&recovered));
     let first = cluster.server(1);
     first.wait_for("web-1", "idle");
 }

@@ -8,7 +8,7 @@ use bunraku_model::ContentId;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::cluster_support::{Cluster, healthy, status};
-use crate::support::{Running, ServerProcess, eventually, run, told};
+use crate::support::{Running, ServerProcess, all_output, eventually, run};
 
 /// Returns the servers in the order in which a node of this name tries them.
 fn order(cluster: &Cluster, node: &str) -> [usize; 4] {
@@ -40,7 +40,7 @@ fn server_of(cluster: &Cluster, agent: &Running) -> Option<usize> {
 
 fn join(cluster: &Cluster, first: &ServerProcess, number: usize) -> ServerProcess {
     let invited = first.operator(&["cluster", "invite"]);
-    assert!(invited.status.success(), "{}", told(&invited));
+    assert!(invited.status.success(), "{}", all_output(&invited));
     let token = cluster.site.path("token");
     std::fs::write(&token, &invited.stdout).expect("written");
     let (address, token) = (first.address.to_string(), token.display().to_string());
@@ -52,7 +52,7 @@ fn join(cluster: &Cluster, first: &ServerProcess, number: usize) -> ServerProces
     ]
     .concat();
     let joined = cluster.set_up(number, &flags);
-    assert!(joined.status.success(), "{}", told(&joined));
+    assert!(joined.status.success(), "{}", all_output(&joined));
     cluster.server(number)
 }
 
@@ -85,7 +85,7 @@ fn release(cluster: &Cluster, server: &ServerProcess, nodes: &[String]) {
         &["release", "show", "production", "--wait"],
     ] {
         let done = server.operator(command);
-        assert_eq!(done.status.code(), Some(0), "{}", told(&done));
+        assert_eq!(done.status.code(), Some(0), "{}", all_output(&done));
     }
 }
 
@@ -95,7 +95,7 @@ const FLAGS: [&str; 4] = ["--run-interval", "1s", "--run-splay", "0s"];
 fn agents_move_when_their_server_dies_and_a_server_started_without_a_majority_reads_on() {
     let cluster = Cluster::new();
     let made = cluster.set_up(1, &["init"]);
-    assert!(made.status.success(), "{}", told(&made));
+    assert!(made.status.success(), "{}", all_output(&made));
     let first = cluster.server(1);
     let orders = [[1, 2], [2, 1], [2, 3], [3, 4]];
     let names = orders.map(|order| named(&cluster, order));
@@ -194,11 +194,15 @@ fn agents_move_when_their_server_dies_and_a_server_started_without_a_majority_re
         ping.status.code(),
         Some(0),
         "{}\n{}",
-        told(&ping),
+        all_output(&ping),
         back.log()
     );
     let listed = fourth.operator(&["node", "list"]);
-    assert!(!told(&listed).contains("old"), "{}", told(&listed));
+    assert!(
+        !all_output(&listed).contains("old"),
+        "{}",
+        all_output(&listed)
+    );
 }
 
 /// Kills the etcd that stores the data of the server in this directory.
@@ -219,7 +223,7 @@ fn looks_but_changes_nothing(server: &ServerProcess, node: &str) {
         &["environment", "list"],
     ] {
         let output = server.operator(reading);
-        let text = told(&output);
+        let text = all_output(&output);
         assert!(output.status.success(), "{reading:?}: {text}");
         assert!(
             text.contains("this output may be stale"),
@@ -229,7 +233,7 @@ fn looks_but_changes_nothing(server: &ServerProcess, node: &str) {
         assert!(!text.trim().is_empty(), "{reading:?} shows nothing");
     }
     let shown = server.operator(&["cluster", "status"]);
-    let text = told(&shown);
+    let text = all_output(&shown);
     assert_eq!(shown.status.code(), Some(3), "{text}");
     assert!(text.contains("NO MAJORITY of 3 datastores"), "{text}");
     for writing in [
@@ -238,7 +242,7 @@ fn looks_but_changes_nothing(server: &ServerProcess, node: &str) {
         &["node", "disable", node, "--reason", "why not"],
     ] {
         let refused = server.operator(writing);
-        let text = told(&refused);
+        let text = all_output(&refused);
         assert_eq!(refused.status.code(), Some(1), "{writing:?}: {text}");
         let reason = "the datastores have had no majority";
         assert!(text.contains(reason), "{writing:?}: {text}");

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use crate::sandbox::Gate;
 use crate::ssh::SshServer;
-use crate::support::{ServerProcess, Site, eventually, run, told};
+use crate::support::{ServerProcess, Site, all_output, eventually, run};
 
 pub(crate) fn commit(repository: &Path, files: &[(&str, &str)]) {
     for (path, text) in files {
@@ -41,16 +41,13 @@ const SITE: &[(&str, &str)] = &[
 fn fleet(site: &Site, environment: &[(&str, &str)]) -> (ServerProcess, crate::support::Running) {
     let server = site.server_with("server", 0, &[], environment);
     let agent = site.agent("web-1", &[&server], true);
-    eventually("facts are there", || {
-        let shown = server.operator(&["facts", "show", "web-1", "kernel"]);
-        shown.stdout == b"Linux\n"
-    });
+    server.wait_for_facts("web-1");
     (server, agent)
 }
 
 fn add(server: &ServerProcess, url: &str) {
     let added = server.operator(&["environment", "add", "production", url]);
-    assert_eq!(added.status.code(), Some(0), "{}", told(&added));
+    assert_eq!(added.status.code(), Some(0), "{}", all_output(&added));
 }
 
 /// Returns the exit code and output of `deploy --wait`, without the commit.
@@ -90,7 +87,7 @@ fn a_deploy_says_what_it_did_and_what_is_wrong_with_place_and_nodes() {
   on 1 node: web-1";
     assert_eq!((exit, text.as_str()), (Some(3), expected));
     let compiled = server.operator(&["compile", "web-1", "--wait"]);
-    assert_eq!(compiled.status.code(), Some(3), "{}", told(&compiled));
+    assert_eq!(compiled.status.code(), Some(3), "{}", all_output(&compiled));
     commit(&code, &[("bunraku.yaml", "compiler: magic\n")]);
     let (exit, text) = deploy(&server);
     assert_eq!(exit, Some(1), "{text}");
@@ -101,9 +98,9 @@ fn a_deploy_says_what_it_did_and_what_is_wrong_with_place_and_nodes() {
     let queue = server.json(&["compile", "queue"]);
     assert_eq!(queue, serde_json::json!([]));
     let nobody = server.operator(&["compile"]);
-    assert_eq!(nobody.status.code(), Some(64), "{}", told(&nobody));
+    assert_eq!(nobody.status.code(), Some(64), "{}", all_output(&nobody));
     let nowhere = server.operator(&["node", "assign", "web-1", "nowhere"]);
-    assert_eq!(nowhere.status.code(), Some(1), "{}", told(&nowhere));
+    assert_eq!(nowhere.status.code(), Some(1), "{}", all_output(&nowhere));
 }
 
 #[test]
@@ -149,11 +146,11 @@ fn the_changes_of_a_commit_are_shown_per_node_before_it_is_deployed() {
     ];
     let output = server.operator(&arguments);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert_eq!(output.status.code(), Some(2), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(2), "{}", all_output(&output));
     for line in ["- hello", "+ goodbye", "+ Notify[first]", "web-1", "web-2"] {
         assert!(text.contains(line), "{line} in {text}");
     }
-    let told_all = told(&output);
+    let told_all = all_output(&output);
     assert!(
         told_all.contains("2 nodes compared: 2 changed, 0 unchanged"),
         "{told_all}"
@@ -193,10 +190,7 @@ fn a_node_applies_in_the_order_of_its_environment_unless_its_agent_has_another()
         site.agent_with("web-1", &[&server], token, &[&own, flags].concat())
     };
     let running = agent(true, &[]);
-    eventually("facts are there", || {
-        let shown = server.operator(&["facts", "show", "web-1", "kernel"]);
-        shown.stdout == b"Linux\n"
-    });
+    server.wait_for_facts("web-1");
     let code = repository(&site, BACKWARDS);
     let url = format!("file://{}", code.display());
     let add = [
@@ -208,10 +202,10 @@ fn a_node_applies_in_the_order_of_its_environment_unless_its_agent_has_another()
         "genius",
     ];
     let added = server.operator(&add);
-    assert_eq!(added.status.code(), Some(0), "{}", told(&added));
-    let shown = told(&server.operator(&["environment", "show", "production"]));
+    assert_eq!(added.status.code(), Some(0), "{}", all_output(&added));
+    let shown = all_output(&server.operator(&["environment", "show", "production"]));
     assert!(shown.contains("order        genius\n"), "{shown}");
-    let listed = told(&server.operator(&["environment", "list"]));
+    let listed = all_output(&server.operator(&["environment", "list"]));
     assert!(
         listed.contains("ORDER") && listed.contains("genius"),
         "{listed}"
@@ -223,13 +217,18 @@ fn a_node_applies_in_the_order_of_its_environment_unless_its_agent_has_another()
             &["release", "show", "production", "--wait"],
         ] {
             let released = server.operator(words);
-            assert_eq!(released.status.code(), Some(0), "{}", told(&released));
+            assert_eq!(released.status.code(), Some(0), "{}", all_output(&released));
         }
     };
     release();
     let run = |expected: i32, why: &str| {
         let run = server.operator(&["node", "run", "web-1", "--wait"]);
-        assert_eq!(run.status.code(), Some(expected), "{why}: {}", told(&run));
+        assert_eq!(
+            run.status.code(),
+            Some(expected),
+            "{why}: {}",
+            all_output(&run)
+        );
         let _ = std::fs::remove_dir_all(root.join("site"));
     };
     run(0, "the environment's order");
@@ -247,7 +246,7 @@ fn a_node_applies_in_the_order_of_its_environment_unless_its_agent_has_another()
     let running = agent(false, &[]);
     run(0, "the environment's order again");
     let set = server.operator(&["environment", "set", "production", "--default-order"]);
-    assert_eq!(set.status.code(), Some(0), "{}", told(&set));
+    assert_eq!(set.status.code(), Some(0), "{}", all_output(&set));
     assert_eq!(deploy(&server).0, Some(0));
     release();
     run(3, "the default order");
@@ -266,9 +265,9 @@ fn a_server_that_is_killed_while_a_compiler_works_loses_nothing() {
     let url = format!("file://{}", code.display());
     let allowed = "--allow-external-compiler";
     let added = server.operator(&["environment", "add", "production", &url, allowed]);
-    assert_eq!(added.status.code(), Some(0), "{}", told(&added));
+    assert_eq!(added.status.code(), Some(0), "{}", all_output(&added));
     let asked = server.operator(&["environment", "deploy", "production"]);
-    assert_eq!(asked.status.code(), Some(0), "{}", told(&asked));
+    assert_eq!(asked.status.code(), Some(0), "{}", all_output(&asked));
     let first = gate.wait();
     let port = server.address.port();
     drop(agent);
@@ -277,7 +276,7 @@ fn a_server_that_is_killed_while_a_compiler_works_loses_nothing() {
     gate.wait().open();
     drop((first, gate));
     let compiled = server.operator(&["compile", "web-1", "--wait"]);
-    assert_eq!(compiled.status.code(), Some(0), "{}", told(&compiled));
+    assert_eq!(compiled.status.code(), Some(0), "{}", all_output(&compiled));
     let shown = server.json(&["environment", "show", "production"]);
     assert_eq!(shown["progress"]["compiled"], 1, "{shown}");
 }
@@ -305,7 +304,7 @@ fn puppet_code_that_never_ends_ends_with_its_server() {
     let code = repository(&site, &[("manifests/site.pp", manifest)]);
     add(&server, &format!("file://{}", code.display()));
     let asked = server.operator(&["environment", "deploy", "production"]);
-    assert_eq!(asked.status.code(), Some(0), "{}", told(&asked));
+    assert_eq!(asked.status.code(), Some(0), "{}", all_output(&asked));
     // A worker uses the processor for more than a second only in the endless loop.
     let busy = |pid: &u32| {
         let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -399,8 +398,8 @@ server.serve_forever()",
             .expect("python3 runs; scripts/setup installs it");
         let mut port = None;
         eventually("the web server listens", || {
-            let told = std::fs::read_to_string(site.path("web.port"));
-            port = told.ok().and_then(|text| text.parse().ok());
+            let printed = std::fs::read_to_string(site.path("web.port"));
+            port = printed.ok().and_then(|text| text.parse().ok());
             port.is_some()
         });
         let port = port.expect("it listens");

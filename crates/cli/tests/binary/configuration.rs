@@ -2,7 +2,7 @@
 
 use expect_test::{Expect, expect};
 
-use crate::support::{bunraku, told};
+use crate::support::{all_output, bunraku};
 
 fn check(file: &str, expected: Expect) {
     let directory = tempfile::tempdir().expect("a directory");
@@ -12,7 +12,7 @@ fn check(file: &str, expected: Expect) {
         .args(["config", "check", "--config", "bunraku.toml"])
         .output()
         .expect("it runs");
-    expected.assert_eq(&told(&output));
+    expected.assert_eq(&all_output(&output));
 }
 
 #[test]
@@ -72,8 +72,8 @@ fn a_file_that_was_named_and_is_not_there_is_an_error() {
         .args(["node", "list", "--config", "/nonexistent.toml"])
         .output()
         .expect("it runs");
-    assert_eq!(output.status.code(), Some(1), "{}", told(&output));
-    assert!(told(&output).contains("cannot read the configuration /nonexistent.toml"));
+    assert_eq!(output.status.code(), Some(1), "{}", all_output(&output));
+    assert!(all_output(&output).contains("cannot read the configuration /nonexistent.toml"));
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn a_flag_goes_before_the_environment_and_that_before_the_file() {
         if flag {
             command.args(["--server", &unreachable(1)]);
         }
-        told(&command.output().expect("it runs"))
+        all_output(&command.output().expect("it runs"))
     };
     assert!(
         run(false, false).contains("127.0.0.1:3"),

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use crate::cluster_support::Cluster;
-use crate::support::{Running, ServerProcess, Site, bunraku, eventually, told};
+use crate::support::{Running, ServerProcess, Site, all_output, bunraku, eventually};
 
 pub(crate) struct Console {
     pub(crate) running: Running,
@@ -79,7 +79,7 @@ impl Console {
     }
 
     /// Returns a page that must exist.
-    fn page(&self, path: &str) -> String {
+    pub(crate) fn page(&self, path: &str) -> String {
         let reply = self.get(path);
         assert_eq!(reply.status, 200, "{path}: {}", reply.body);
         assert!(
@@ -100,7 +100,7 @@ fn pages_show_the_fleet_only_with_the_key() {
     let _agent = site.agent("web-1", &[&server], true);
     server.wait_for("web-1", "idle");
     let disabled = server.operator(&["node", "disable", "web-1", "--reason", "<b>disk</b>"]);
-    assert!(disabled.status.success(), "{}", told(&disabled));
+    assert!(disabled.status.success(), "{}", all_output(&disabled));
     let mut console = Console::start(&site, &server);
 
     let overview = console.page("/");
@@ -172,7 +172,7 @@ fn it_listens_on_this_machine_only() {
         .args(["console", "--listen", "0.0.0.0:0"])
         .output()
         .expect("it runs");
-    let text = told(&output);
+    let text = all_output(&output);
     assert_eq!(output.status.code(), Some(64), "{text}");
     assert!(text.contains("ssh -L"), "{text}");
 }
@@ -181,7 +181,7 @@ fn it_listens_on_this_machine_only() {
 fn a_cluster_is_shown_with_its_servers_and_what_happened() {
     let cluster = Cluster::new();
     let made = cluster.set_up(1, &["init"]);
-    assert!(made.status.success(), "{}", told(&made));
+    assert!(made.status.success(), "{}", all_output(&made));
     let first = cluster.server(1);
     let console = Console::start(&cluster.site, &first);
     eventually("the server and its datastore are shown", || {

@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::json;
 
 use crate::console::Console;
-use crate::support::{Site, told};
+use crate::support::{Site, all_output};
 
 /// The driver and the browser that it starts: one process group, which ends with the test.
 struct Driver(Child);
@@ -91,7 +91,7 @@ async fn a_page_follows_what_happens_and_says_when_it_cannot() {
     assert_eq!(radius, json!("1px"), "its style is allowed");
 
     let disabled = server.operator(&["node", "disable", "web-1", "--reason", "a new disk"]);
-    assert!(disabled.status.success(), "{}", told(&disabled));
+    assert!(disabled.status.success(), "{}", all_output(&disabled));
     shows(&browser, "tbody tr", "a new disk").await;
     let link = browser.find(Locator::LinkText("web-1")).await;
     link.expect("a link").click().await.expect("a page");

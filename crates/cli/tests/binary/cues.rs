@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 use bunraku_store::testing::EtcdCluster;
 use rustix::process::Signal;
 
-use crate::support::{Running, Site, bunraku, eventually, told};
+use crate::support::{Running, Site, all_output, bunraku, eventually};
 
 struct Etcd {
     site: Site,
@@ -128,7 +128,7 @@ impl Etcd {
             .args(arguments)
             .output()
             .expect("etcdctl runs; scripts/setup installs etcd-client");
-        assert!(output.status.success(), "{}", told(&output));
+        assert!(output.status.success(), "{}", all_output(&output));
         String::from_utf8(output.stdout).expect("text")
     }
 
@@ -183,7 +183,7 @@ fn a_cue_starts_one_run_and_its_expiry_none() {
     let etcd = Etcd::start();
     let record = etcd.record();
     let fired = etcd.fire("refresh load balancers", "lb-1,lb-2", &["--key-ttl", "1s"]);
-    assert_eq!(fired.status.code(), Some(0), "{}", told(&fired));
+    assert_eq!(fired.status.code(), Some(0), "{}", all_output(&fired));
     record.wait_for_runs(1);
     assert_eq!(record.text(), "refresh load balancers\n");
     eventually("the keys expire", || {
@@ -345,17 +345,21 @@ fn a_run_that_cues_its_own_host_comes_to_an_end_without_a_server() {
 fn providers_that_cannot_work_say_so() {
     let dummy = fire_with("dummy", "x", &["--hosts", "a"]);
     assert_eq!(
-        told(&dummy),
+        all_output(&dummy),
         "exit 0\n--- stdout\n--- stderr\nx was fired for 1 host\n"
     );
     let nobody = ["--hosts", "a", "--etcd", "http://127.0.0.1:9"];
     let etcd = fire_with("etcd", "x", &nobody);
-    assert_eq!(etcd.status.code(), Some(1), "{}", told(&etcd));
+    assert_eq!(etcd.status.code(), Some(1), "{}", all_output(&etcd));
     let mut command = fire_command("mcollective", "x", &["--hosts", "a"]);
     command.env("PATH", "/nonexistent");
     let mco = command.output().expect("it runs");
-    assert_eq!(mco.status.code(), Some(1), "{}", told(&mco));
-    assert!(told(&mco).contains("cannot run `mco`"), "{}", told(&mco));
+    assert_eq!(mco.status.code(), Some(1), "{}", all_output(&mco));
+    assert!(
+        all_output(&mco).contains("cannot run `mco`"),
+        "{}",
+        all_output(&mco)
+    );
 }
 
 /// Returns the message of the original provider for
@@ -405,7 +409,7 @@ fn what_is_fired_here_ends_the_watch_of_the_original() {
         .spawn()
         .expect("etcdctl runs");
     let fired = etcd.fire("refresh / (all)", "lb-1", &["--tags", "blue"]);
-    assert_eq!(fired.status.code(), Some(0), "{}", told(&fired));
+    assert_eq!(fired.status.code(), Some(0), "{}", all_output(&fired));
     let status = original.wait().expect("it ends with the change");
     assert!(status.success());
     let key = "/puppet_trigger/events/hosts/lb-1";
@@ -434,7 +438,7 @@ fn both_keyspaces_work_over_tls_with_a_client_certificate() {
     }
     record.wait_for_runs(1);
     let fired = etcd.fire("last", "lb-1", &[]);
-    assert_eq!(fired.status.code(), Some(0), "{}", told(&fired));
+    assert_eq!(fired.status.code(), Some(0), "{}", all_output(&fired));
     record.wait_for("last");
     let written: serde_json::Value =
         serde_json::from_str(&etcd.etcdctl_v2(&["get", key])).expect("JSON");
@@ -443,7 +447,7 @@ fn both_keyspaces_work_over_tls_with_a_client_certificate() {
     // Without a certificate, nothing is written, and one line says so.
     etcd.access.truncate(2);
     let refused = etcd.fire("other", "lb-1", &[]);
-    assert_eq!(refused.status.code(), Some(1), "{}", told(&refused));
+    assert_eq!(refused.status.code(), Some(1), "{}", all_output(&refused));
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert_eq!(
         said.lines()
@@ -463,7 +467,7 @@ fn a_cue_without_hosts_is_for_every_watcher() {
     let _other = etcd.watch("lb-2", &script("lb-2"));
     let fired = fire_with("etcd", "all", &["--etcd", &etcd.endpoint]);
     assert_eq!(
-        told(&fired),
+        all_output(&fired),
         "exit 0\n--- stdout\n--- stderr\nall was fired\n"
     );
     eventually("both ran", || {
@@ -475,5 +479,5 @@ fn a_cue_without_hosts_is_for_every_watcher() {
 fn a_trigger_cannot_take_the_key_of_a_host() {
     let etcd = Etcd::start();
     let refused = etcd.fire("hosts/lb-1", "lb-2", &[]);
-    assert_eq!(refused.status.code(), Some(64), "{}", told(&refused));
+    assert_eq!(refused.status.code(), Some(64), "{}", all_output(&refused));
 }

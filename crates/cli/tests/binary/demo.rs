@@ -2,7 +2,7 @@
 
 use rustix::process::Signal;
 
-use crate::support::{Site, bunraku, demo_text, eventually, start_demo, told};
+use crate::support::{Site, all_output, bunraku, demo_text, eventually, start_demo};
 
 #[test]
 fn the_demo_comes_to_its_end_and_leaves_nothing_behind() {
@@ -10,7 +10,7 @@ fn the_demo_comes_to_its_end_and_leaves_nothing_behind() {
     let directory = site.path("demo");
     let demo = start_demo(&[], &directory, &site.path("demo.log"));
     let text = demo_text(demo, &directory);
-    for told in [
+    for printed in [
         "all four answered",
         "4 nodes compiled",
         "held",
@@ -22,7 +22,7 @@ fn the_demo_comes_to_its_end_and_leaves_nothing_behind() {
         "disk replacement",
         "refresh load balancers  fired by",
     ] {
-        assert!(text.contains(told), "`{told}` is missing in:\n{text}");
+        assert!(text.contains(printed), "`{printed}` is missing in:\n{text}");
     }
     // Each of the three web nodes cues the balancer.
     let cues = text.matches("Trigger[refresh load balancers]").count();
@@ -38,16 +38,33 @@ fn a_demo_that_fails_leaves_its_logs_and_says_where_they_are() {
     let site = Site::new();
     let directory = site.path("demo");
     let mut command = bunraku();
-    // Without git, there is no code.
-    command.env("PATH", site.path("nothing"));
+    // A git that fails: there is no code.
+    let programs = site.path("programs");
+    std::fs::create_dir(&programs).expect("a directory");
+    std::os::unix::fs::symlink("/bin/false", programs.join("git")).expect("a link");
+    command.env("PATH", programs);
     let output = command.arg("demo").arg("--dir").arg(&directory).output();
-    let shown = told(&output.expect("it runs"));
+    let shown = all_output(&output.expect("it runs"));
     assert!(shown.starts_with("exit 1\n"), "{shown}");
     let place = format!("read their logs in {}", directory.display());
     assert!(shown.contains(&place), "{shown}");
     let log = std::fs::read_to_string(directory.join("server.log"));
     assert!(log.expect("it stays").contains("the server is up"));
     assert!(left_over(&directory.display().to_string()).is_empty());
+}
+
+#[test]
+fn a_demo_without_git_says_so_before_it_starts_anything() {
+    let site = Site::new();
+    let directory = site.path("demo");
+    let mut command = bunraku();
+    command.env("PATH", site.path("nothing"));
+    let output = command.arg("demo").arg("--dir").arg(&directory).output();
+    let shown = all_output(&output.expect("it runs"));
+    assert!(shown.starts_with("exit 1\n"), "{shown}");
+    assert!(shown.contains("git is not installed"), "{shown}");
+    assert!(shown.contains("apt-get install git"), "{shown}");
+    assert!(!directory.exists());
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::support::{Running, ServerProcess, Site, eventually_or, run, told};
+use crate::support::{Running, ServerProcess, Site, all_output, eventually_or, run};
 
 fn write(path: &Path, text: &str) {
     std::fs::create_dir_all(path.parent().expect("below something")).expect("a directory");
@@ -54,7 +54,7 @@ fn deploy(server: &ServerProcess, code: &Path) {
         &["environment", "deploy", "production", "--wait"],
     ] {
         let done = server.operator(command);
-        assert_eq!(done.status.code(), Some(0), "{}", told(&done));
+        assert_eq!(done.status.code(), Some(0), "{}", all_output(&done));
     }
 }
 
@@ -76,7 +76,7 @@ fn until_compiled(server: &ServerProcess, node: &str, kind: &str, expected: &[&s
         || found() == expected,
         || {
             let shown = server.operator(&["catalog", "show", node]);
-            format!("{:?}\n{}", found(), told(&shown))
+            format!("{:?}\n{}", found(), all_output(&shown))
         },
     );
 }
@@ -87,7 +87,7 @@ fn release(server: &ServerProcess) {
         &["release", "show", "production", "--wait"],
     ] {
         let done = server.operator(command);
-        assert_eq!(done.status.code(), Some(0), "{}", told(&done));
+        assert_eq!(done.status.code(), Some(0), "{}", all_output(&done));
     }
 }
 
@@ -177,7 +177,7 @@ fn execs_exported_by_several_hosts_initialise_each_app_once_on_the_deploy_host()
     release(&server);
     for _ in 0..2 {
         let done = server.operator(&["node", "run", "deploy", "--wait"]);
-        assert_eq!(done.status.code(), Some(0), "{}", told(&done));
+        assert_eq!(done.status.code(), Some(0), "{}", all_output(&done));
         assert_eq!(lines(&log), ["app_1", "app_2", "app_3"]);
     }
     // A host that comes later adds its own app. That init fails: so does every run from then on,
@@ -197,7 +197,7 @@ fn execs_exported_by_several_hosts_initialise_each_app_once_on_the_deploy_host()
     release(&server);
     for _ in 0..2 {
         let done = server.operator(&["node", "run", "deploy", "--wait"]);
-        assert_ne!(done.status.code(), Some(0), "{}", told(&done));
+        assert_ne!(done.status.code(), Some(0), "{}", all_output(&done));
         assert_eq!(lines(&log), ["app_1", "app_2", "app_3", "app_4"]);
     }
 }
@@ -245,7 +245,7 @@ fn states_export_and_collect_and_the_collecting_node_applies_them() {
     until_compiled(&server, "web-1", "File", &[]);
     release(&server);
     let done = server.operator(&["node", "run", "balancer", "--wait"]);
-    assert_eq!(done.status.code(), Some(0), "{}", told(&done));
+    assert_eq!(done.status.code(), Some(0), "{}", all_output(&done));
     assert_eq!(lines(&directory.join("web-1.conf")), ["server web-1"]);
     let summary = lines(&directory.join("summary")).join(" ");
     let one = directory.join("web-1.conf");

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use expect_test::expect;
 
-use crate::support::{Running, ServerProcess, Site, eventually, told};
+use crate::support::{Running, ServerProcess, Site, all_output, eventually};
 
 /// Starts an agent that reads additional facts from `facts.json` in this directory.
 fn agent_with_facts(site: &Site, server: &ServerProcess, directory: &Path) -> Running {
@@ -29,7 +29,12 @@ fn put_facts(directory: &Path, text: &str) {
 
 fn refresh(server: &ServerProcess) {
     let refreshed = server.operator(&["facts", "refresh", "web-1"]);
-    assert_eq!(refreshed.status.code(), Some(0), "{}", told(&refreshed));
+    assert_eq!(
+        refreshed.status.code(),
+        Some(0),
+        "{}",
+        all_output(&refreshed)
+    );
 }
 
 #[test]
@@ -55,7 +60,7 @@ fn changes_between_two_submissions_are_shown_by_fact() {
         first.status.code(),
         Some(1),
         "nothing to compare with: {}",
-        told(&first)
+        all_output(&first)
     );
     put_facts(
         &directory,
@@ -72,7 +77,7 @@ fn changes_between_two_submissions_are_shown_by_fact() {
     });
     expect![[r#"[{"path":"role","before":"web","after":"db"},{"path":"site.room","before":"a b"},{"path":"tier","after":[1]}]"#]]
         .assert_eq(&serde_json::to_string(&ours.collect::<Vec<_>>()).expect("JSON"));
-    let shown = told(&server.operator(&["facts", "diff", "web-1"]));
+    let shown = all_output(&server.operator(&["facts", "diff", "web-1"]));
     assert!(
         shown.contains("\n  role\n    - \"web\"\n    + \"db\"\n")
             && shown.contains("facts changed"),
@@ -100,13 +105,13 @@ fn changes_between_two_submissions_are_shown_by_fact() {
     ]);
     assert_eq!(same["changes"], serde_json::json!([]));
     let unknown = server.operator(&["facts", "diff", "web-1", "--from", "zz"]);
-    assert_eq!(unknown.status.code(), Some(64), "{}", told(&unknown));
+    assert_eq!(unknown.status.code(), Some(64), "{}", all_output(&unknown));
     let missing = server.operator(&["facts", "diff", "web-1", "--from", "0000"]);
-    assert_eq!(missing.status.code(), Some(1), "{}", told(&missing));
+    assert_eq!(missing.status.code(), Some(1), "{}", all_output(&missing));
     assert!(
-        told(&missing).contains("bunraku facts history web-1"),
+        all_output(&missing).contains("bunraku facts history web-1"),
         "{}",
-        told(&missing)
+        all_output(&missing)
     );
 }
 
@@ -127,11 +132,11 @@ fn an_oversized_fact_set_is_refused_and_the_agent_reports_it_and_continues() {
         agent.log().contains("exceeds the limit of 500000 bytes")
     });
     let refused = server.operator(&["facts", "refresh", "web-1"]);
-    assert_eq!(refused.status.code(), Some(3), "{}", told(&refused));
+    assert_eq!(refused.status.code(), Some(3), "{}", all_output(&refused));
     assert!(
-        told(&refused).contains("500000 bytes"),
+        all_output(&refused).contains("500000 bytes"),
         "{}",
-        told(&refused)
+        all_output(&refused)
     );
     put_facts(&directory, "{}");
     refresh(&server);

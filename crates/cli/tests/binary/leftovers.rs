@@ -5,7 +5,7 @@ use std::process::Stdio;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
-use crate::support::{Running, ServerProcess, Site, bunraku, eventually, told};
+use crate::support::{Running, ServerProcess, Site, all_output, bunraku, eventually};
 
 /// Starts a child in its own session, and a grandchild whose parent is gone. All of them say their
 /// id in `ids`. An attempt notes the earlier processes that are still there in `overlaps`.
@@ -62,7 +62,7 @@ fn a_run_that_is_repeated_after_its_agent_was_killed_does_not_overlap() {
     let first = agent(&site, &server, true);
     server.wait_for("dev1", "idle");
     let asked = server.operator(&["node", "run", "dev1"]);
-    assert_eq!(asked.status.code(), Some(0), "{}", told(&asked));
+    assert_eq!(asked.status.code(), Some(0), "{}", all_output(&asked));
     let left = ids(&site);
 
     first.kill();
@@ -71,7 +71,7 @@ fn a_run_that_is_repeated_after_its_agent_was_killed_does_not_overlap() {
     let _second = agent(&site, &server, false);
     server.wait_for("dev1", "idle");
     let again = server.operator(&["node", "run", "dev1", "--wait"]);
-    assert_eq!(again.status.code(), Some(0), "{}", told(&again));
+    assert_eq!(again.status.code(), Some(0), "{}", all_output(&again));
     assert_eq!(lines(&site, "begun").len(), 2);
     assert_eq!(lines(&site, "overlaps"), [""; 0]);
     assert!(!left.iter().any(|id| is_alive(*id)));
@@ -83,7 +83,7 @@ fn define(site: &Site, server: &ServerProcess) {
     std::fs::write(&path, definition.to_string()).expect("written");
     let path = path.to_str().expect("text");
     let defined = server.operator(&["once", "define", "app_1", "-f", path]);
-    assert!(defined.status.success(), "{}", told(&defined));
+    assert!(defined.status.success(), "{}", all_output(&defined));
 }
 
 /// Starts `bunraku init` with its own state directory.
@@ -163,7 +163,7 @@ fn an_apply_ends_what_a_killed_apply_left_behind() {
     assert!(left.iter().all(|id| is_alive(*id)), "they outlive it");
     std::fs::write(site.path("go"), "").expect("written");
     let again = apply().output().expect("it runs");
-    assert_eq!(again.status.code(), Some(0), "{}", told(&again));
+    assert_eq!(again.status.code(), Some(0), "{}", all_output(&again));
     assert_eq!(lines(&site, "begun").len(), 2);
     assert_eq!(lines(&site, "overlaps"), [""; 0]);
 }

@@ -5,7 +5,7 @@ use std::process::Child;
 
 use rustix::process::Signal;
 
-use crate::support::{Running, ServerProcess, Site, bunraku, eventually, told};
+use crate::support::{Running, ServerProcess, Site, all_output, bunraku, eventually};
 
 /// A run that begins, and ends when a file appears.
 const PATIENT: &str = "echo begun >> SITE/begun; \
@@ -52,7 +52,7 @@ impl Frozen {
         command.spawn().expect("it starts")
     }
 
-    fn told(&self) -> String {
+    fn printed(&self) -> String {
         let read = |name| std::fs::read_to_string(self.site.path(name)).unwrap_or_default();
         format!("{}{}", read("out"), read("err"))
     }
@@ -74,7 +74,7 @@ impl Frozen {
 }
 
 /// Waits for a process, which ends automatically.
-fn exit_code(mut child: Child, told: impl Fn() -> String) -> Option<i32> {
+fn exit_code(mut child: Child, printed: impl Fn() -> String) -> Option<i32> {
     let mut status = None;
     crate::support::eventually_or(
         "the command ends",
@@ -82,7 +82,7 @@ fn exit_code(mut child: Child, told: impl Fn() -> String) -> Option<i32> {
             status = child.try_wait().expect("it can be waited for");
             status.is_some()
         },
-        told,
+        printed,
     );
     status.and_then(|status| status.code())
 }
@@ -99,11 +99,11 @@ fn a_frozen_agent_is_lost_and_continues_where_it_was_when_it_wakes_up() {
     frozen.wait_for_report();
 
     frozen.agent.signal(Signal::STOP);
-    let code = exit_code(watching, || frozen.told());
-    assert_eq!(code, Some(3), "{}", frozen.told());
-    assert!(frozen.told().contains("lost"), "{}", frozen.told());
+    let code = exit_code(watching, || frozen.printed());
+    assert_eq!(code, Some(3), "{}", frozen.printed());
+    assert!(frozen.printed().contains("lost"), "{}", frozen.printed());
     frozen.server.wait_for("dev1", "lost");
-    let shown = told(&frozen.server.operator(&["node", "show", "dev1"]));
+    let shown = all_output(&frozen.server.operator(&["node", "show", "dev1"]));
     assert!(shown.contains("its agent did not answer"), "{shown}");
 
     // It wakes up in the middle of the run, learns what it missed, and finishes.
@@ -122,7 +122,7 @@ fn a_frozen_agent_is_lost_and_continues_where_it_was_when_it_wakes_up() {
     });
     let reports = frozen.server.json(&["report", "list"]);
     let id = reports[0]["run"].as_str().expect("an id").to_owned();
-    let report = told(&frozen.server.operator(&["report", "show", &id, "--logs"]));
+    let report = all_output(&frozen.server.operator(&["report", "show", &id, "--logs"]));
     assert!(
         report.contains("servers counted this node as lost"),
         "{report}"
@@ -131,7 +131,7 @@ fn a_frozen_agent_is_lost_and_continues_where_it_was_when_it_wakes_up() {
 
     // Nothing is left of it: the next run is like any other.
     let next = frozen.server.operator(&run);
-    assert_eq!(next.status.code(), Some(0), "{}", told(&next));
+    assert_eq!(next.status.code(), Some(0), "{}", all_output(&next));
     assert_eq!((frozen.lines("begun"), frozen.lines("done")), (2, 2));
 }
 
@@ -143,9 +143,9 @@ fn waiting_for_a_run_of_a_frozen_agent_ends() {
     // A node that was asked and never began is another matter.
     frozen.wait_for_report();
     frozen.agent.signal(Signal::STOP);
-    let code = exit_code(waiting, || frozen.told());
-    assert_eq!(code, Some(3), "{}", frozen.told());
-    assert!(frozen.told().contains("lost"), "{}", frozen.told());
+    let code = exit_code(waiting, || frozen.printed());
+    assert_eq!(code, Some(3), "{}", frozen.printed());
+    assert!(frozen.printed().contains("lost"), "{}", frozen.printed());
     std::fs::write(frozen.site.path("go"), "").expect("written");
     frozen.agent.signal(Signal::CONT);
     frozen.server.wait_for("dev1", "idle");

@@ -4,7 +4,7 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::process::Signal;
 
-use crate::support::{ServerProcess, Site, bunraku, eventually, signal, told};
+use crate::support::{ServerProcess, Site, all_output, bunraku, eventually, signal};
 
 fn lock(server: &ServerProcess, arguments: &[&str]) -> Command {
     let mut command = bunraku();
@@ -44,7 +44,7 @@ fn commands_under_one_lock_never_overlap_and_each_gets_a_higher_token() {
         .collect();
     for child in all {
         let output = child.wait_with_output().expect("it ends");
-        assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+        assert_eq!(output.status.code(), Some(0), "{}", all_output(&output));
     }
     let text = std::fs::read_to_string(log).expect("a log");
     let expected: String = (1..=6).map(|token| format!("in\nout {token}\n")).collect();
@@ -58,29 +58,29 @@ fn a_lock_that_others_hold_is_busy_and_its_exit_code_says_so() {
     let taken = lock(&server, &["acquire", "db", "--reason", "maintenance"])
         .output()
         .expect("it runs");
-    assert_eq!(told(&taken), "exit 0\n--- stdout\n1\n--- stderr\n");
+    assert_eq!(all_output(&taken), "exit 0\n--- stdout\n1\n--- stderr\n");
     let busy = lock(&server, &["acquire", "db"]).output().expect("it runs");
     assert_eq!(
-        told(&busy),
+        all_output(&busy),
         "exit 11\n--- stdout\n--- stderr\ndb is held by operator.server.test (maintenance)\n"
     );
     let waited = lock(&server, &["exec", "db", "--wait", "1s", "--", "true"])
         .output()
         .expect("it runs");
-    assert_eq!(waited.status.code(), Some(11), "{}", told(&waited));
+    assert_eq!(waited.status.code(), Some(11), "{}", all_output(&waited));
     assert_eq!(waiters(&server, "db"), 0, "it left the line");
     let wrong = lock(&server, &["release", "db", "--token", "9"])
         .output()
         .expect("it runs");
-    assert_eq!(wrong.status.code(), Some(4), "{}", told(&wrong));
+    assert_eq!(wrong.status.code(), Some(4), "{}", all_output(&wrong));
     let released = lock(&server, &["release", "db", "--token", "1"])
         .output()
         .expect("it runs");
-    assert_eq!(released.status.code(), Some(0), "{}", told(&released));
+    assert_eq!(released.status.code(), Some(0), "{}", all_output(&released));
     let code = lock(&server, &["exec", "db", "--", "sh", "-c", "exit 42"])
         .output()
         .expect("it runs");
-    assert_eq!(code.status.code(), Some(42), "{}", told(&code));
+    assert_eq!(code.status.code(), Some(42), "{}", all_output(&code));
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn a_killed_holder_frees_the_lock_with_its_lease() {
     holder.kill().expect("killed");
     holder.wait().expect("it ended");
     let output = next.wait_with_output().expect("it ends");
-    assert_eq!(told(&output), "exit 0\n--- stdout\n2\n--- stderr\n");
+    assert_eq!(all_output(&output), "exit 0\n--- stdout\n2\n--- stderr\n");
 }
 
 #[test]
@@ -123,14 +123,14 @@ fn a_paused_holder_that_wakes_up_late_loses_its_command_and_says_so() {
     let next = lock(&server, &["acquire", "db", "--wait", "60s"])
         .output()
         .expect("it runs");
-    assert_eq!(next.status.code(), Some(0), "{}", told(&next));
+    assert_eq!(next.status.code(), Some(0), "{}", all_output(&next));
     signal(&holder, Signal::CONT);
     let output = holder.wait_with_output().expect("it ends");
-    assert_eq!(output.status.code(), Some(4), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(4), "{}", all_output(&output));
     let renewed = lock(&server, &["renew", "db", "--token", "1"])
         .output()
         .expect("it runs");
-    assert_eq!(renewed.status.code(), Some(4), "{}", told(&renewed));
+    assert_eq!(renewed.status.code(), Some(4), "{}", all_output(&renewed));
 }
 
 #[test]
@@ -154,12 +154,12 @@ fn a_server_that_restarts_takes_no_lock_away() {
     server.running.kill();
     let server = site.server("server", port, &[]);
     let busy = lock(&server, &["acquire", "db"]).output().expect("it runs");
-    assert_eq!(busy.status.code(), Some(11), "{}", told(&busy));
+    assert_eq!(busy.status.code(), Some(11), "{}", all_output(&busy));
     std::fs::write(end, "").expect("written");
     let output = holder.wait_with_output().expect("it ends");
-    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", all_output(&output));
     let free = lock(&server, &["acquire", "db"]).output().expect("it runs");
-    assert_eq!(told(&free), "exit 0\n--- stdout\n2\n--- stderr\n");
+    assert_eq!(all_output(&free), "exit 0\n--- stdout\n2\n--- stderr\n");
 }
 
 /// Writes code whose catalogs name the holder of a lock.
@@ -183,7 +183,7 @@ fn code_that_asks(site: &Site, motd: &std::path::Path) -> std::path::PathBuf {
             .args(words)
             .output()
             .expect("git runs; scripts/setup installs it");
-        assert!(git.status.success(), "{}", told(&git));
+        assert!(git.status.success(), "{}", all_output(&git));
     }
     code
 }
@@ -208,13 +208,18 @@ fn a_template_names_the_holder_of_a_lock_and_its_node_follows_every_change() {
         &["environment", "deploy", "production", "--wait"],
     ] {
         let done = server.operator(words);
-        assert_eq!(done.status.code(), Some(0), "{}", told(&done));
+        assert_eq!(done.status.code(), Some(0), "{}", all_output(&done));
     }
     let text = || std::fs::read_to_string(&motd).unwrap_or_default();
     eventually("nobody holds it", || text() == "master is nobody\n");
     let permit = ["lock", "permit", "db-master", "--may-hold", "db-*"];
     let permitted = server.operator(&permit);
-    assert_eq!(permitted.status.code(), Some(0), "{}", told(&permitted));
+    assert_eq!(
+        permitted.status.code(),
+        Some(0),
+        "{}",
+        all_output(&permitted)
+    );
     // A node takes the lock as itself, and renews it as long as the check runs.
     let take = || {
         let taken = bunraku()
@@ -223,9 +228,9 @@ fn a_template_names_the_holder_of_a_lock_and_its_node_follows_every_change() {
             .args(["lock", "acquire", "db-master", "--lease", "5s", "--as", "t"])
             .output()
             .expect("it runs");
-        assert_eq!(taken.status.code(), Some(0), "{}", told(&taken));
+        assert_eq!(taken.status.code(), Some(0), "{}", all_output(&taken));
     };
-    eventually("it is compiled, released and carried out again", || {
+    eventually("it is compiled, released and applied again", || {
         take();
         text() == "master is db-1\n"
     });
@@ -242,8 +247,8 @@ fn a_template_names_the_holder_of_a_lock_and_its_node_follows_every_change() {
         .output()
         .expect("it runs");
     assert!(
-        told(&applied).contains("master is nobody"),
+        all_output(&applied).contains("master is nobody"),
         "{}",
-        told(&applied)
+        all_output(&applied)
     );
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use crate::support::{bunraku, told};
+use crate::support::{all_output, bunraku};
 
 #[test]
 fn every_command_and_flag_in_the_documentation_exists() {
@@ -42,7 +42,7 @@ fn every_configuration_in_the_documentation_is_accepted() {
                 checked.status.success(),
                 "{}: {}",
                 page.display(),
-                told(&checked)
+                all_output(&checked)
             );
             blocks += 1;
         }

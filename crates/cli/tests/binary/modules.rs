@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::support::{Running, ServerProcess, Site, bunraku, eventually, run, told};
+use crate::support::{Running, ServerProcess, Site, all_output, bunraku, run};
 
 const STATES: &str = "port:
   ini_setting.present:
@@ -29,10 +29,7 @@ impl World {
         std::fs::create_dir(&keys).expect("made");
         let flags = ["--module-keys", keys.to_str().expect("a path")];
         let agent = site.agent_with("web-1", &[&server], true, &flags);
-        eventually("facts are there", || {
-            let shown = server.operator(&["facts", "show", "web-1", "kernel"]);
-            shown.stdout == b"Linux\n"
-        });
+        server.wait_for_facts("web-1");
         let world = Self {
             site,
             server,
@@ -51,7 +48,7 @@ impl World {
             .args(arguments)
             .output();
         let output = output.expect("it runs");
-        assert!(output.status.success(), "{}", told(&output));
+        assert!(output.status.success(), "{}", all_output(&output));
         String::from_utf8(output.stdout).expect("text")
     }
 
@@ -86,7 +83,7 @@ impl World {
 
     fn published(&self, package: &Path) {
         let output = self.publish(package);
-        assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+        assert_eq!(output.status.code(), Some(0), "{}", all_output(&output));
     }
 
     /// Commits the states and this `modules.yaml`.
@@ -116,11 +113,11 @@ impl World {
     fn release(&self, modules: &str) {
         self.commit(modules);
         let deployed = self.deploy();
-        assert_eq!(deployed.status.code(), Some(0), "{}", told(&deployed));
+        assert_eq!(deployed.status.code(), Some(0), "{}", all_output(&deployed));
         let released = self.server.operator(&["release", "create", "production"]);
-        assert_eq!(released.status.code(), Some(0), "{}", told(&released));
+        assert_eq!(released.status.code(), Some(0), "{}", all_output(&released));
         let shown = (self.server).operator(&["release", "show", "production", "--wait"]);
-        assert_eq!(shown.status.code(), Some(0), "{}", told(&shown));
+        assert_eq!(shown.status.code(), Some(0), "{}", all_output(&shown));
     }
 
     fn run(&self, flags: &[&str]) -> Output {
@@ -132,7 +129,7 @@ impl World {
     fn refused(&self, why: &str) {
         std::fs::write(self.app(), "[main]\nport = 1\n").expect("written");
         let output = self.run(&[]);
-        assert_eq!(output.status.code(), Some(3), "{}", told(&output));
+        assert_eq!(output.status.code(), Some(3), "{}", all_output(&output));
         let reports = self.server.json(&["report", "list"]);
         let message = reports[0]["finished"]["message"].as_str().unwrap_or("");
         assert!(message.contains(why), "{why}: {message}");
@@ -169,28 +166,28 @@ fn a_module_gets_from_its_author_to_a_node_and_what_must_not_run_is_refused() {
 
     // At first no one is trusted, and later only the signer.
     let refused = world.publish(&first);
-    assert_eq!(refused.status.code(), Some(4), "{}", told(&refused));
+    assert_eq!(refused.status.code(), Some(4), "{}", all_output(&refused));
     assert!(
-        told(&refused).contains("is not trusted here"),
+        all_output(&refused).contains("is not trusted here"),
         "{}",
-        told(&refused)
+        all_output(&refused)
     );
     let public = world.site.path("author.pub");
     let trusted = server.operator(&["module", "trust", public.to_str().expect("a path")]);
-    assert_eq!(trusted.status.code(), Some(0), "{}", told(&trusted));
+    assert_eq!(trusted.status.code(), Some(0), "{}", all_output(&trusted));
     let unsigned = world.publish(&world.package("0.9.0", None));
-    assert_eq!(unsigned.status.code(), Some(4), "{}", told(&unsigned));
+    assert_eq!(unsigned.status.code(), Some(4), "{}", all_output(&unsigned));
     assert!(
-        told(&unsigned).contains("it is not signed"),
+        all_output(&unsigned).contains("it is not signed"),
         "{}",
-        told(&unsigned)
+        all_output(&unsigned)
     );
     let mut bytes = std::fs::read(&first).expect("readable");
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     std::fs::write(world.site.path("tampered"), bytes).expect("written");
     let tampered = world.publish(&world.site.path("tampered"));
-    assert_eq!(tampered.status.code(), Some(4), "{}", told(&tampered));
+    assert_eq!(tampered.status.code(), Some(4), "{}", all_output(&tampered));
     world.published(&first);
     world.published(&first);
     let listed = server.json(&["module", "list", "--published"]);
@@ -201,17 +198,17 @@ fn a_module_gets_from_its_author_to_a_node_and_what_must_not_run_is_refused() {
     let code = format!("file://{}", world.site.path("code").display());
     world.commit("ini_setting: 1.0.0\n");
     let added = server.operator(&["environment", "add", "production", &code]);
-    assert_eq!(added.status.code(), Some(0), "{}", told(&added));
+    assert_eq!(added.status.code(), Some(0), "{}", all_output(&added));
     world.release("ini_setting: 1.0.0\n");
     let noop = world.run(&["--noop"]);
-    assert_eq!(noop.status.code(), Some(0), "{}", told(&noop));
+    assert_eq!(noop.status.code(), Some(0), "{}", all_output(&noop));
     assert!(!world.app().exists(), "a noop run changes nothing");
     let ran = world.run(&[]);
-    assert_eq!(ran.status.code(), Some(0), "{}", told(&ran));
+    assert_eq!(ran.status.code(), Some(0), "{}", all_output(&ran));
     let text = std::fs::read_to_string(world.app()).expect("the module wrote it");
     assert!(text.contains("port = 8150"), "{text}");
     let again = world.run(&[]);
-    assert_eq!(again.status.code(), Some(0), "{}", told(&again));
+    assert_eq!(again.status.code(), Some(0), "{}", all_output(&again));
     let reports = server.json(&["report", "list"]);
     assert_eq!(reports[0]["finished"]["changed"], 0, "{}", reports[0]);
     assert_eq!(reports[0]["finished"]["unchanged"], 1, "{}", reports[0]);
@@ -226,17 +223,17 @@ fn a_module_gets_from_its_author_to_a_node_and_what_must_not_run_is_refused() {
     world.release("ini_setting: 1.1.0\n");
     std::fs::write(world.app(), "[main]\nport = 2\n").expect("written");
     let ran = world.run(&[]);
-    assert_eq!(ran.status.code(), Some(0), "{}", told(&ran));
+    assert_eq!(ran.status.code(), Some(0), "{}", all_output(&ran));
     world.release("ini_setting: 1.0.0\n");
     world.refused("`ini_setting` 1.0.0 is older than 1.1.0, which was used before");
     let removed = server.operator(&["module", "remove", "ini_setting", "1.0.0"]);
-    assert_eq!(removed.status.code(), Some(0), "{}", told(&removed));
+    assert_eq!(removed.status.code(), Some(0), "{}", all_output(&removed));
     let older = world.publish(&first);
-    assert_eq!(older.status.code(), Some(4), "{}", told(&older));
+    assert_eq!(older.status.code(), Some(4), "{}", all_output(&older));
     assert!(
-        told(&older).contains("is older than 1.1.0"),
+        all_output(&older).contains("is older than 1.1.0"),
         "{}",
-        told(&older)
+        all_output(&older)
     );
     world.release("ini_setting: 1.1.0\n");
     assert_eq!(world.run(&[]).status.code(), Some(0));
@@ -253,15 +250,15 @@ fn a_module_gets_from_its_author_to_a_node_and_what_must_not_run_is_refused() {
     // The key is revoked on the server: the node stops, and compiling stops too.
     let key = listed[0]["signed_by"].as_str().expect("a fingerprint");
     let revoked = server.operator(&["module", "revoke", key, "--reason", "laptop stolen"]);
-    assert_eq!(revoked.status.code(), Some(0), "{}", told(&revoked));
+    assert_eq!(revoked.status.code(), Some(0), "{}", all_output(&revoked));
     world.refused(&format!("it is signed by {key}, which was revoked"));
     world.commit("ini_setting: 1.1.0\n# again\n");
     let deployed = world.deploy();
-    assert_ne!(deployed.status.code(), Some(0), "{}", told(&deployed));
+    assert_ne!(deployed.status.code(), Some(0), "{}", all_output(&deployed));
     assert!(
-        told(&deployed).contains("was revoked"),
+        all_output(&deployed).contains("was revoked"),
         "{}",
-        told(&deployed)
+        all_output(&deployed)
     );
     // Damaged on the server too: refused.
     std::fs::write(&cached, &damaged).expect("written");
@@ -281,7 +278,11 @@ fn a_module_gets_from_its_author_to_a_node_and_what_must_not_run_is_refused() {
         "revoked",
         "laptop stolen",
     ] {
-        assert!(told(&log).contains(word), "{word}: {}", told(&log));
+        assert!(
+            all_output(&log).contains(word),
+            "{word}: {}",
+            all_output(&log)
+        );
     }
 }
 
@@ -291,7 +292,7 @@ fn environments_take_modules_from_an_address_from_git_and_from_themselves() {
     let server = &world.server;
     let public = world.site.path("author.pub");
     let trusted = server.operator(&["module", "trust", public.to_str().expect("a path")]);
-    assert_eq!(trusted.status.code(), Some(0), "{}", told(&trusted));
+    assert_eq!(trusted.status.code(), Some(0), "{}", all_output(&trusted));
     let first = world.package("1.0.0", Some("author"));
     let told_hash = world.local(&[
         "module",
@@ -311,10 +312,10 @@ fn environments_take_modules_from_an_address_from_git_and_from_themselves() {
     );
     world.commit(&wrong);
     let added = server.operator(&["environment", "add", "production", &code]);
-    assert_eq!(added.status.code(), Some(0), "{}", told(&added));
+    assert_eq!(added.status.code(), Some(0), "{}", all_output(&added));
     let deployed = world.deploy();
-    assert_eq!(deployed.status.code(), Some(1), "{}", told(&deployed));
-    let said = told(&deployed);
+    assert_eq!(deployed.status.code(), Some(1), "{}", all_output(&deployed));
+    let said = all_output(&deployed);
     assert!(
         said.contains("modules.yaml:1:1: the module `ini_setting` 1.0.0"),
         "{said}"
@@ -322,7 +323,7 @@ fn environments_take_modules_from_an_address_from_git_and_from_themselves() {
     assert!(said.contains(&format!("its hash is {hash}")), "{said}");
     world.release(&wrong.replace(&"ab".repeat(32), hash));
     let ran = world.run(&[]);
-    assert_eq!(ran.status.code(), Some(0), "{}", told(&ran));
+    assert_eq!(ran.status.code(), Some(0), "{}", all_output(&ran));
 
     // A package in the code itself, signed by an untrusted key.
     world.local(&["module", "keygen", "stranger"]);
@@ -330,11 +331,11 @@ fn environments_take_modules_from_an_address_from_git_and_from_themselves() {
     std::fs::copy(&strange, world.site.path("code/x.bunraku-module")).expect("copied");
     world.commit("ini_setting: {version: 1.2.0, path: x.bunraku-module}\n");
     let deployed = world.deploy();
-    assert_eq!(deployed.status.code(), Some(1), "{}", told(&deployed));
+    assert_eq!(deployed.status.code(), Some(1), "{}", all_output(&deployed));
     assert!(
-        told(&deployed).contains("which is not trusted here"),
+        all_output(&deployed).contains("which is not trusted here"),
         "{}",
-        told(&deployed)
+        all_output(&deployed)
     );
 
     // In git at a commit: here, the commit of the code itself.
@@ -354,6 +355,6 @@ fn environments_take_modules_from_an_address_from_git_and_from_themselves() {
     ));
     std::fs::remove_file(world.app()).expect("removed");
     let ran = world.run(&[]);
-    assert_eq!(ran.status.code(), Some(0), "{}", told(&ran));
+    assert_eq!(ran.status.code(), Some(0), "{}", all_output(&ran));
     assert!(world.app().exists());
 }

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::support::{ServerProcess, Site, bunraku, eventually, signal, told};
+use crate::support::{ServerProcess, Site, all_output, bunraku, eventually, signal};
 
 struct Apps {
     site: Site,
@@ -25,7 +25,7 @@ impl Apps {
         std::fs::write(&file, definition.to_string()).expect("written");
         let file = file.display().to_string();
         let defined = self.server.operator(&["once", "define", app, "-f", &file]);
-        assert_eq!(defined.status.code(), Some(0), "{}", told(&defined));
+        assert_eq!(defined.status.code(), Some(0), "{}", all_output(&defined));
     }
 
     fn code(&self, arguments: &[&str]) -> i32 {
@@ -33,7 +33,7 @@ impl Apps {
         output
             .status
             .code()
-            .unwrap_or_else(|| panic!("{}", told(&output)))
+            .unwrap_or_else(|| panic!("{}", all_output(&output)))
     }
 
     /// Starts `bunraku` as the operator, without waiting for it.
@@ -86,8 +86,12 @@ fn stat_answers_with_its_exit_code_and_never_with_zero_by_accident() {
     std::fs::write(&wrong, r#"{"command": 5}"#).expect("written");
     let wrong = wrong.display().to_string();
     let refused = apps.server.operator(&["stat", "app_2", "-f", &wrong]);
-    assert_eq!(refused.status.code(), Some(1), "{}", told(&refused));
-    assert!(told(&refused).contains("command"), "{}", told(&refused));
+    assert_eq!(refused.status.code(), Some(1), "{}", all_output(&refused));
+    assert!(
+        all_output(&refused).contains("command"),
+        "{}",
+        all_output(&refused)
+    );
     let port = apps.server.address.port();
     let credentials = apps.server.credentials();
     apps.server.running.kill();
@@ -133,7 +137,7 @@ fn a_server_of_another_authority_is_an_error_and_not_an_answer() {
         .arg(apps.server.credentials())
         .output()
         .expect("it runs");
-    assert_eq!(output.status.code(), Some(1), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(1), "{}", all_output(&output));
 }
 
 #[test]
@@ -156,7 +160,7 @@ fn of_many_processes_one_does_it_and_the_others_can_wait_for_its_result() {
     assert_eq!(lines(&file), 1, "exactly once");
     assert_eq!(apps.code(&["stat", "app_1"]), 12);
     assert_eq!(apps.code(&["stat", "app_1", "--retry"]), 0);
-    let shown = told(&apps.server.operator(&["once", "list"]));
+    let shown = all_output(&apps.server.operator(&["once", "list"]));
     assert!(shown.contains("failed with exit code 7"), "{shown}");
 }
 
@@ -177,9 +181,9 @@ fn the_definition_and_its_fragments_reach_the_command_and_its_output_the_log() {
     );
     let incomplete = apps.server.operator(&["stat", "app_1"]);
     assert!(
-        told(&incomplete).contains("it needs 1 of 1 fragments"),
+        all_output(&incomplete).contains("it needs 1 of 1 fragments"),
         "{}",
-        told(&incomplete)
+        all_output(&incomplete)
     );
     let part = apps.site.path("part.json");
     std::fs::write(&part, r#"{"datacentre": "ann-arbor"}"#).expect("written");
@@ -190,7 +194,7 @@ fn the_definition_and_its_fragments_reach_the_command_and_its_output_the_log() {
     );
     let init = apps.server.operator(&["init", "app_1"]);
     assert_eq!(
-        told(&init),
+        all_output(&init),
         "exit 0\n--- stdout\nto the log\n--- stderr\ntoken 1\n"
     );
     let text = std::fs::read_to_string(seen).expect("its input");
@@ -266,9 +270,9 @@ work:
     );
     std::fs::write(&may_end, "").expect("written");
     let output = init.wait_with_output().expect("it ends");
-    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", all_output(&output));
     assert_eq!(std::fs::read_to_string(&seen).expect("a file"), "token 1\n");
-    let (shown, log) = (told(&output), apps.log_of("app_1"));
+    let (shown, log) = (all_output(&output), apps.log_of("app_1"));
     for expected in ["Exec[work]  changed", "| app_1", "applied", "ansible"] {
         assert!(shown.contains(expected), "{expected}: {shown}");
         assert!(log.contains(expected), "{expected}: {log}");
@@ -290,8 +294,8 @@ fn states_that_fail_or_do_not_compile_are_a_failed_attempt_with_the_reason() {
     ] {
         let output = apps.init_states(app, sls, &[]).wait_with_output();
         let output = output.expect("it ends");
-        assert_eq!(output.status.code(), Some(1), "{}", told(&output));
-        let shown = told(&apps.server.operator(&["once", "show", app]));
+        assert_eq!(output.status.code(), Some(1), "{}", all_output(&output));
+        let shown = all_output(&apps.server.operator(&["once", "show", app]));
         assert!(shown.contains("with exit code 1"), "{shown}");
         assert!(apps.log_of(app).contains(reason), "{shown}");
     }
@@ -387,7 +391,7 @@ fn a_claimant_that_is_killed_takes_its_command_with_it_and_has_abandoned_it() {
     });
     eventually("its lease ends", || apps.code(&["stat", "app_1"]) == 12);
     assert!(!finished.exists());
-    let shown = told(&apps.server.operator(&["once", "show", "app_1"]));
+    let shown = all_output(&apps.server.operator(&["once", "show", "app_1"]));
     assert!(
         shown.contains("was abandoned") && shown.contains("half way"),
         "{shown}"
@@ -474,13 +478,27 @@ fn nodes_ask_and_act_as_themselves() {
         ),
     ] {
         let refused = node(words);
-        assert_eq!(refused.status.code(), Some(code), "{}", told(&refused));
-        assert!(told(&refused).contains(command), "{}", told(&refused));
+        assert_eq!(
+            refused.status.code(),
+            Some(code),
+            "{}",
+            all_output(&refused)
+        );
+        assert!(
+            all_output(&refused).contains(command),
+            "{}",
+            all_output(&refused)
+        );
         // The command works as it is.
         if code == 4 {
             let words: Vec<&str> = command.split(' ').skip(1).collect();
             let permitted = apps.server.operator(&words);
-            assert_eq!(permitted.status.code(), Some(0), "{}", told(&permitted));
+            assert_eq!(
+                permitted.status.code(),
+                Some(0),
+                "{}",
+                all_output(&permitted)
+            );
         }
     }
     assert_eq!(
@@ -501,10 +519,10 @@ fn nodes_ask_and_act_as_themselves() {
     );
     let init = node(&["init", "app_1", "-f", file]);
     assert_eq!(
-        told(&init),
+        all_output(&init),
         "exit 0\n--- stdout\ndone by a node\n--- stderr\n"
     );
-    let shown = told(&apps.server.operator(&["stat", "app_1"]));
+    let shown = all_output(&apps.server.operator(&["stat", "app_1"]));
     assert!(shown.contains("was completed by web-1"), "{shown}");
     assert_eq!(
         node(&["once", "reset", "app_1", "--reason", "mine"])
@@ -521,6 +539,6 @@ fn nodes_ask_and_act_as_themselves() {
         "-c",
         "echo $BUNRAKU_LOCK $BUNRAKU_LOCK_TOKEN",
     ]);
-    assert_eq!(told(&lock), "exit 0\n--- stdout\ndb 1\n--- stderr\n");
+    assert_eq!(all_output(&lock), "exit 0\n--- stdout\ndb 1\n--- stderr\n");
     drop(agent);
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use rustix::process::Signal;
 
 use crate::fleet::two_servers;
-use crate::support::{LAMP, Running, ServerProcess, Site, bunraku, eventually, signal, told};
+use crate::support::{LAMP, Running, ServerProcess, Site, all_output, bunraku, eventually, signal};
 
 const NODES: [&str; 4] = ["dev1", "dev2", "dev3", "dev4"];
 
@@ -99,16 +99,16 @@ fn the_database_runs_before_the_web_servers_and_everything_is_reported() {
     let path = path.to_str().expect("text");
 
     let unsure = server.operator(&["run", "--site", path, "--configured"]);
-    assert_eq!(unsure.status.code(), Some(4), "{}", told(&unsure));
+    assert_eq!(unsure.status.code(), Some(4), "{}", all_output(&unsure));
     assert!(
-        told(&unsure).contains("cannot ask for confirmation"),
+        all_output(&unsure).contains("cannot ask for confirmation"),
         "{}",
-        told(&unsure)
+        all_output(&unsure)
     );
     assert!(lines(&order).is_empty(), "nothing runs unasked");
 
     let done = server.operator(&run(path, &["--reason", "a test"]));
-    assert_eq!(done.status.code(), Some(0), "{}", told(&done));
+    assert_eq!(done.status.code(), Some(0), "{}", all_output(&done));
     let finished = lines(&order);
     assert_eq!(finished.len(), 4, "each ran once: {finished:?}");
     assert_eq!(finished[0], "dev1");
@@ -119,7 +119,11 @@ fn the_database_runs_before_the_web_servers_and_everything_is_reported() {
         "4 of 4 done",
         "  ✓ dev4  succeeded",
     ] {
-        assert!(told(&done).contains(part), "{part}: {}", told(&done));
+        assert!(
+            all_output(&done).contains(part),
+            "{part}: {}",
+            all_output(&done)
+        );
     }
 
     let list = server.json(&["run", "list"]);
@@ -127,14 +131,18 @@ fn the_database_runs_before_the_web_servers_and_everything_is_reported() {
     assert_eq!(list[0]["end"]["outcome"], "succeeded");
     let id = list[0]["id"].as_str().expect("an id");
     let timeline = server.operator(&["run", "show", id, "--timeline"]);
-    assert!(told(&timeline).contains("* dev1"), "{}", told(&timeline));
+    assert!(
+        all_output(&timeline).contains("* dev1"),
+        "{}",
+        all_output(&timeline)
+    );
     let svg = server.operator(&["run", "show", id, "--svg"]);
-    assert!(told(&svg).contains("<svg"), "{}", told(&svg));
+    assert!(all_output(&svg).contains("<svg"), "{}", all_output(&svg));
     let watched = server.operator(&["run", "watch", &id[id.len() - 8..]]);
-    assert_eq!(watched.status.code(), Some(0), "{}", told(&watched));
+    assert_eq!(watched.status.code(), Some(0), "{}", all_output(&watched));
 
     let noop = server.operator(&run(path, &["--noop"]));
-    assert_eq!(noop.status.code(), Some(0), "{}", told(&noop));
+    assert_eq!(noop.status.code(), Some(0), "{}", all_output(&noop));
     assert_eq!(lines(&order).len(), 4, "noop changes nothing");
 }
 
@@ -148,13 +156,17 @@ fn a_failure_skips_what_waits_for_it_and_resume_does_what_is_left() {
     std::fs::write(site.path("bad-dev1"), "").expect("written");
 
     let bad = server.operator(&run(path, &[]));
-    assert_eq!(bad.status.code(), Some(3), "{}", told(&bad));
+    assert_eq!(bad.status.code(), Some(3), "{}", all_output(&bad));
     for part in [
         "✗ dev1  failed",
         "- dev2  skipped: waits for dev1, which failed",
         "bunraku run resume",
     ] {
-        assert!(told(&bad).contains(part), "{part}: {}", told(&bad));
+        assert!(
+            all_output(&bad).contains(part),
+            "{part}: {}",
+            all_output(&bad)
+        );
     }
     assert!(lines(&order).is_empty());
     let list = server.json(&["run", "list"]);
@@ -163,14 +175,14 @@ fn a_failure_skips_what_waits_for_it_and_resume_does_what_is_left() {
     std::fs::remove_file(site.path("bad-dev1")).expect("removed");
     std::fs::write(site.path("bad-dev3"), "").expect("written");
     let half = server.operator(&["run", "resume", &id, "--yes"]);
-    assert_eq!(half.status.code(), Some(3), "{}", told(&half));
+    assert_eq!(half.status.code(), Some(3), "{}", all_output(&half));
     assert!(lines(&order).contains(&"dev1".to_owned()));
     let list = server.json(&["run", "list"]);
     let second = list[0]["id"].as_str().expect("an id").to_owned();
 
     std::fs::remove_file(site.path("bad-dev3")).expect("removed");
     let rest = server.operator(&["run", "resume", &second, "--yes"]);
-    assert_eq!(rest.status.code(), Some(0), "{}", told(&rest));
+    assert_eq!(rest.status.code(), Some(0), "{}", all_output(&rest));
     let finished = lines(&order);
     assert_eq!(
         finished.iter().filter(|line| *line == "dev1").count(),
@@ -178,14 +190,17 @@ fn a_failure_skips_what_waits_for_it_and_resume_does_what_is_left() {
         "what succeeded is not done again: {finished:?}"
     );
 
+    // With another site, the difference is shown before anything runs.
     std::fs::write(path, LAMP.replace("dev4", "dev2")).expect("written");
-    let stale = server.operator(&["run", "resume", &id, "--yes"]);
-    assert_eq!(stale.status.code(), Some(4), "{}", told(&stale));
+    let other = server.operator(&["run", "resume", &id, "--replan"]);
+    assert_eq!(other.status.code(), Some(4), "{}", all_output(&other));
+    let difference = "dev4: no longer in the plan";
     assert!(
-        told(&stale).contains("the plan has changed"),
+        all_output(&other).contains(difference),
         "{}",
-        told(&stale)
+        all_output(&other)
     );
+    assert_eq!(lines(&order), finished, "nothing ran");
 }
 
 #[test]
@@ -220,9 +235,13 @@ applications:
         found.as_array().is_some_and(|found| found.len() == 2)
     });
     let done = server.operator(&run(path, &["--query", filter]));
-    assert_eq!(done.status.code(), Some(0), "{}", told(&done));
+    assert_eq!(done.status.code(), Some(0), "{}", all_output(&done));
     let left_out = "warning: app1 is only partly planned; not included: app1/web on dev2";
-    assert!(told(&done).contains(left_out), "{}", told(&done));
+    assert!(
+        all_output(&done).contains(left_out),
+        "{}",
+        all_output(&done)
+    );
     assert_eq!(lines(&order), ["dev1", "dev3"]);
 
     let offline = |more: &[&str]| {
@@ -232,38 +251,48 @@ applications:
         output.expect("it runs")
     };
     let unknown = offline(&[]);
-    assert_eq!(unknown.status.code(), Some(1), "{}", told(&unknown));
+    assert_eq!(unknown.status.code(), Some(1), "{}", all_output(&unknown));
     let asks = "needs the nodes from a server";
-    assert!(told(&unknown).contains(asks), "{}", told(&unknown));
+    assert!(
+        all_output(&unknown).contains(asks),
+        "{}",
+        all_output(&unknown)
+    );
 
     let facts = server.operator(&["query", "--json", "nodes[certname, facts]"]);
     let file = site.path("facts.json");
     std::fs::write(&file, &facts.stdout).expect("written");
     let file = file.to_str().expect("text");
     let known = offline(&["--facts", file]);
-    assert_eq!(known.status.code(), Some(0), "{}", told(&known));
+    assert_eq!(known.status.code(), Some(0), "{}", all_output(&known));
     let known: serde_json::Value = serde_json::from_slice(&known.stdout).expect("JSON");
-    assert_eq!(known["id"], plan["id"], "the same plan as the server's");
+    assert_eq!(
+        known["groups"], plan["groups"],
+        "the same order as the server's"
+    );
     let part = offline(&["--facts", file, "--query", filter]);
-    assert!(told(&part).contains(left_out), "{}", told(&part));
+    assert!(
+        all_output(&part).contains(left_out),
+        "{}",
+        all_output(&part)
+    );
 
     // The answer to a query is part of the plan: with another answer, it is another plan.
-    let id = server.json(&["run", "list"])[0]["id"].clone();
-    let id = id.as_str().expect("an id");
+    let id = plan["id"].as_str().expect("an id");
     let fewer = std::fs::read_to_string(path)
         .expect("readable")
         .replace("dev3", "dev4");
     std::fs::write(path, fewer).expect("written");
-    let stale = server.operator(&["run", "resume", id, "--yes"]);
-    assert_eq!(stale.status.code(), Some(4), "{}", told(&stale));
+    let stale = server.operator(&run(path, &["--expect-plan", id]));
+    assert_eq!(stale.status.code(), Some(4), "{}", all_output(&stale));
 
     std::fs::write(path, LAMP).expect("written");
     let nobody = offline(&["--query", filter]);
-    assert_eq!(nobody.status.code(), Some(64), "{}", told(&nobody));
+    assert_eq!(nobody.status.code(), Some(64), "{}", all_output(&nobody));
     assert!(
-        told(&nobody).contains("pass the output of"),
+        all_output(&nobody).contains("pass the output of"),
         "{}",
-        told(&nobody)
+        all_output(&nobody)
     );
 }
 
@@ -276,7 +305,7 @@ fn nodes_that_are_disabled_or_unknown_keep_everything_from_starting() {
     let path = site_file(&site, &LAMP.replace("dev4", "dev9"));
     let path = path.to_str().expect("text");
     let refused = server.operator(&run(path, &[]));
-    assert_eq!(refused.status.code(), Some(3), "{}", told(&refused));
+    assert_eq!(refused.status.code(), Some(4), "{}", all_output(&refused));
     for part in [
         "warning: dev3 is disabled by operator.server.test: disk",
         "warning: dev9 is unknown",
@@ -284,7 +313,11 @@ fn nodes_that_are_disabled_or_unknown_keep_everything_from_starting() {
         "✗ dev9  lost: no node with this name has joined",
         "- dev1  skipped: not all nodes are ready",
     ] {
-        assert!(told(&refused).contains(part), "{part}: {}", told(&refused));
+        assert!(
+            all_output(&refused).contains(part),
+            "{part}: {}",
+            all_output(&refused)
+        );
     }
     assert!(lines(&order).is_empty());
 }
@@ -308,7 +341,7 @@ fn control_c_once_lets_running_nodes_finish_and_twice_ends_them() {
     let is_stopping = || {
         eventually("the request is known", || {
             let newest = server.json(&["run", "list"])[0]["id"].clone();
-            let shown = |id: &str| told(&server.operator(&["run", "show", id]));
+            let shown = |id: &str| all_output(&server.operator(&["run", "show", id]));
             newest
                 .as_str()
                 .is_some_and(|id| shown(id).contains("stopping"))
@@ -316,35 +349,39 @@ fn control_c_once_lets_running_nodes_finish_and_twice_ends_them() {
     };
     let at = site.path("at-dev1");
     let once = start();
-    eventually("dev1 is at work", || at.exists());
+    eventually("dev1 is running", || at.exists());
     let other = server.operator(&["node", "run", "dev4", "--configured"]);
-    assert_eq!(other.status.code(), Some(4), "{}", told(&other));
-    assert!(told(&other).contains("holds `dev4`"), "{}", told(&other));
+    assert_eq!(other.status.code(), Some(4), "{}", all_output(&other));
+    assert!(
+        all_output(&other).contains("holds `dev4`"),
+        "{}",
+        all_output(&other)
+    );
     signal(&once, Signal::INT);
     is_stopping();
     std::fs::write(site.path("go-dev1"), "").expect("written");
     let output = once.wait_with_output().expect("it ends");
-    assert_eq!(output.status.code(), Some(3), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(3), "{}", all_output(&output));
     assert!(
-        told(&output).contains("✓ dev1  succeeded"),
+        all_output(&output).contains("✓ dev1  succeeded"),
         "{}",
-        told(&output)
+        all_output(&output)
     );
     assert_eq!(lines(&order), ["dev1"]);
 
     std::fs::remove_file(site.path("go-dev1")).expect("removed");
     std::fs::remove_file(&at).expect("removed");
     let twice = start();
-    eventually("dev1 is at work again", || at.exists());
+    eventually("dev1 is running again", || at.exists());
     signal(&twice, Signal::INT);
     is_stopping();
     signal(&twice, Signal::INT);
     let output = twice.wait_with_output().expect("it ends");
-    assert_eq!(output.status.code(), Some(3), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(3), "{}", all_output(&output));
     assert!(
-        told(&output).contains("dev1  cancelled"),
+        all_output(&output).contains("dev1  cancelled"),
         "{}",
-        told(&output)
+        all_output(&output)
     );
     assert_eq!(lines(&order), ["dev1"], "the second run ended nowhere");
 }
@@ -358,7 +395,7 @@ fn runs_that_share_nodes_queue_in_the_order_of_their_creation() {
     let path = path.to_str().expect("text");
     for _ in 0..3 {
         let taken = server.operator(&run(path, &["--detach"]));
-        assert_eq!(taken.status.code(), Some(0), "{}", told(&taken));
+        assert_eq!(taken.status.code(), Some(0), "{}", all_output(&taken));
     }
     eventually("all three are over", || {
         let runs = server.json(&["run", "list"]);
@@ -393,9 +430,9 @@ fn another_server_takes_over_a_run_whose_leader_is_killed() {
     });
     let path = site_file(&site, LAMP);
     let taken = second.operator(&run(path.to_str().expect("text"), &["--detach"]));
-    assert_eq!(taken.status.code(), Some(0), "{}", told(&taken));
+    assert_eq!(taken.status.code(), Some(0), "{}", all_output(&taken));
     let id = String::from_utf8_lossy(&taken.stdout).trim().to_owned();
-    eventually("dev1 is at work", || site.path("at-dev1").exists());
+    eventually("dev1 is running", || site.path("at-dev1").exists());
     eventually("the others are held and do nothing", || {
         NODES[1..].iter().all(|node| {
             let queue = second.json(&["node", "queue", node]);
@@ -419,10 +456,10 @@ fn another_server_takes_over_a_run_whose_leader_is_killed() {
         ran("free", "schedule") > free + 3
     });
     let after: usize = NODES.iter().map(|node| ran(node, "schedule")).sum();
-    assert_eq!(after, before, "nobody runs by itself while it is held");
+    assert_eq!(after, before, "no node runs automatically while it is held");
     std::fs::write(site.path("go"), "").expect("written");
     let watched = second.operator(&["run", "watch", &id]);
-    assert_eq!(watched.status.code(), Some(0), "{}", told(&watched));
+    assert_eq!(watched.status.code(), Some(0), "{}", all_output(&watched));
     let all = lines(&site.path("order.runs"));
     for node in NODES {
         assert_eq!(ran(node, &id), 1, "once, and not forgotten: {all:#?}");
@@ -453,7 +490,7 @@ fn a_run_for_later_survives_the_server_can_be_cancelled_fires_its_trigger_or_exp
     let path = path.to_str().expect("text");
     let asked = |server: &ServerProcess, more: &[&str]| {
         let taken = server.operator(&run(path, more));
-        assert_eq!(taken.status.code(), Some(0), "{}", told(&taken));
+        assert_eq!(taken.status.code(), Some(0), "{}", all_output(&taken));
         String::from_utf8_lossy(&taken.stdout).trim().to_owned()
     };
     let outcome = |server: &ServerProcess, id: &str| {
@@ -464,10 +501,10 @@ fn a_run_for_later_survives_the_server_can_be_cancelled_fires_its_trigger_or_exp
     };
 
     let command = server.operator(&run(path, &["--at", "+1h", "--on-success", "true"]));
-    assert_eq!(command.status.code(), Some(64), "{}", told(&command));
+    assert_eq!(command.status.code(), Some(64), "{}", all_output(&command));
 
     let tomorrow = asked(&server, &["--at", "+1h"]);
-    let list = told(&server.operator(&["run", "list"]));
+    let list = all_output(&server.operator(&["run", "list"]));
     assert!(list.contains("scheduled for"), "{list}");
     // It blocks no other run.
     let window = "mon-sun 00:00-24:00 UTC";
@@ -494,7 +531,12 @@ fn a_run_for_later_survives_the_server_can_be_cancelled_fires_its_trigger_or_exp
         all.iter().filter(fired).count() == 1
     });
     let cancelled = server.operator(&["run", "cancel", &tomorrow]);
-    assert_eq!(cancelled.status.code(), Some(0), "{}", told(&cancelled));
+    assert_eq!(
+        cancelled.status.code(),
+        Some(0),
+        "{}",
+        all_output(&cancelled)
+    );
     eventually("it is cancelled", || {
         outcome(&server, &tomorrow).as_deref() == Some("cancelled")
     });

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::support::{ServerProcess, Site, eventually, run, told};
+use crate::support::{ServerProcess, Site, all_output, eventually, run, write_and_commit};
 
 /// Commits states for both nodes, deploys and releases them.
 fn release(site: &Site, server: &ServerProcess, database: &str, web: &str) {
@@ -14,21 +14,16 @@ fn release(site: &Site, server: &ServerProcess, database: &str, web: &str) {
     }
     let top = "base:\n  'db1': [database]\n  'web1': [web]\n";
     let web = web.replace("CONF", site.path("conf").to_str().expect("a path"));
-    for (name, text) in [
+    let files = [
         ("top.sls", top),
         ("database.sls", database),
-        ("web.sls", &web),
-    ] {
-        std::fs::write(code.join(name), text).expect("written");
-    }
-    run(&code, "git", &["add", "--all"]);
-    let who = ["-c", "user.name=test", "-c", "user.email=test@example.com"];
-    let message = ["commit", "--quiet", "--allow-empty", "--message=next"];
-    run(&code, "git", &[&who[..], &message[..]].concat());
+        ("web.sls", &*web),
+    ];
+    write_and_commit(&code, &files);
     if first {
         let url = format!("file://{}", code.display());
         let added = server.operator(&["environment", "add", "production", &url]);
-        assert_eq!(added.status.code(), Some(0), "{}", told(&added));
+        assert_eq!(added.status.code(), Some(0), "{}", all_output(&added));
     }
     for command in [
         &["environment", "deploy", "production", "--wait"][..],
@@ -36,7 +31,7 @@ fn release(site: &Site, server: &ServerProcess, database: &str, web: &str) {
         &["release", "show", "production", "--wait"],
     ] {
         let done = server.operator(command);
-        assert_eq!(done.status.code(), Some(0), "{}", told(&done));
+        assert_eq!(done.status.code(), Some(0), "{}", all_output(&done));
     }
 }
 
@@ -79,7 +74,7 @@ fn an_ordered_run_waits_for_the_node_that_gives_and_passes_its_outputs_on() {
 
     // Alone, while no output was ever registered.
     let alone = server.operator(&["node", "run", "web1", "--wait"]);
-    assert_eq!(alone.status.code(), Some(3), "{}", told(&alone));
+    assert_eq!(alone.status.code(), Some(3), "{}", all_output(&alone));
     let said = failure("web1");
     assert_eq!(
         said,
@@ -88,21 +83,21 @@ fn an_ordered_run_waits_for_the_node_that_gives_and_passes_its_outputs_on() {
 
     let plan = server.operator(&["plan", "--site", file]);
     assert!(
-        told(&plan).contains("waits for db1: output `token`"),
+        all_output(&plan).contains("waits for db1: output `token`"),
         "{}",
-        told(&plan)
+        all_output(&plan)
     );
     let noop = server.operator(&["run", "--site", file, "--yes", "--noop"]);
-    assert_eq!(noop.status.code(), Some(0), "{}", told(&noop));
+    assert_eq!(noop.status.code(), Some(0), "{}", all_output(&noop));
     assert_eq!(conf(), "");
     let done = server.operator(&["run", "--site", file, "--yes"]);
-    assert_eq!(done.status.code(), Some(0), "{}", told(&done));
+    assert_eq!(done.status.code(), Some(0), "{}", all_output(&done));
     assert_eq!(conf(), "token = token-42\n");
 
     // Outside of an ordered run, the last registered output counts.
     std::fs::remove_file(site.path("conf")).expect("removed");
     let alone = server.operator(&["node", "run", "web1", "--wait"]);
-    assert_eq!(alone.status.code(), Some(0), "{}", told(&alone));
+    assert_eq!(alone.status.code(), Some(0), "{}", all_output(&alone));
     assert_eq!(conf(), "token = token-42\n");
 
     // In an ordered run, only outputs from that run count: no state registers the token any more.
@@ -113,7 +108,13 @@ fn an_ordered_run_waits_for_the_node_that_gives_and_passes_its_outputs_on() {
         WEB,
     );
     let failed = server.operator(&["run", "--site", file, "--yes"]);
-    assert_eq!(failed.status.code(), Some(3), "{}", told(&failed));
+    assert_eq!(failed.status.code(), Some(3), "{}", all_output(&failed));
+    let warning = "warning: web1 reads the output `token` of db1, but no resource in its catalog registers it";
+    assert!(
+        all_output(&failed).contains(warning),
+        "{}",
+        all_output(&failed)
+    );
     let said = failure("web1");
     assert_eq!(
         said,
@@ -125,7 +126,7 @@ fn an_ordered_run_waits_for_the_node_that_gives_and_passes_its_outputs_on() {
         .replace("token-$((40 + 2))", "whisper-$((50 + 5))");
     release(&site, &server, &secret, WEB);
     let failed = server.operator(&["run", "--site", file, "--yes"]);
-    assert_eq!(failed.status.code(), Some(3), "{}", told(&failed));
+    assert_eq!(failed.status.code(), Some(3), "{}", all_output(&failed));
     let said = failure("web1");
     assert_eq!(
         said,

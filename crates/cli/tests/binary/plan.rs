@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::support::{Site, bunraku, told};
+use crate::support::{Site, all_output, bunraku};
 
 const FILES: &[(&str, &str)] = &[
     (
@@ -64,7 +64,7 @@ fn planned(arguments: &[&str]) -> Value {
         .args(arguments)
         .output()
         .expect("it runs");
-    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", all_output(&output));
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Output, Stdio};
 use bunraku_store::testing::EtcdCluster;
 use serde_json::json;
 
-use crate::support::{Running, ServerProcess, Site, bunraku, eventually, told};
+use crate::support::{Running, ServerProcess, Site, all_output, bunraku, eventually};
 
 /// Puppet with its own directories, and our binary in its path.
 struct Puppet {
@@ -105,7 +105,7 @@ fn sorted(file: &Path) -> Vec<String> {
 
 #[track_caller]
 fn ended(output: &Output, code: i32) {
-    assert_eq!(output.status.code(), Some(code), "{}", told(output));
+    assert_eq!(output.status.code(), Some(code), "{}", all_output(output));
 }
 
 #[test]
@@ -194,14 +194,18 @@ fn through_the_server_a_trigger_waits_for_hosts_that_are_away() {
     assert!(
         matches!(failed.status.code(), Some(4 | 6)),
         "{}",
-        told(&failed)
+        all_output(&failed)
     );
     let wrong = puppet.apply(
         "trigger { 'go': provider => 'etcd', etcd_key => '/k' }",
         &[],
     );
     ended(&wrong, 1);
-    assert!(told(&wrong).contains("need each other"), "{}", told(&wrong));
+    assert!(
+        all_output(&wrong).contains("need each other"),
+        "{}",
+        all_output(&wrong)
+    );
 }
 
 #[test]
@@ -297,14 +301,14 @@ fn each_instantiated_app_is_initialised_once_and_none_of_the_others() {
     assert!(
         matches!(failed.status.code(), Some(4 | 6)),
         "{}",
-        told(&failed)
+        all_output(&failed)
     );
     // It keeps failing until someone looks at it, and does not run again.
     let again = puppet.apply(&manifest, &[]);
     assert!(
         matches!(again.status.code(), Some(4 | 6)),
         "{}",
-        told(&again)
+        all_output(&again)
     );
     assert_eq!(sorted(&log).len(), 5);
 }
@@ -331,7 +335,7 @@ fn puppet_runs_on_several_hosts_at_once_initialise_each_app_once() {
         assert!(
             matches!(output.status.code(), Some(0 | 2)),
             "{}",
-            told(&output)
+            all_output(&output)
         );
     }
     assert_eq!(sorted(&log), ["app_1", "app_2", "app_3", "app_4"]);
@@ -358,7 +362,12 @@ fn one_node_holds_the_lock_and_every_node_knows_which() {
     let (first, second) = (puppet("db-1"), puppet("db-2"));
     let permit = ["lock", "permit", "db-master", "--may-hold", "db-*"];
     let permitted = server.operator(&permit);
-    assert_eq!(permitted.status.code(), Some(0), "{}", told(&permitted));
+    assert_eq!(
+        permitted.status.code(),
+        Some(0),
+        "{}",
+        all_output(&permitted)
+    );
     let manifest = "lock { 'db-master': ensure => held, lease => '1h', reason => 'primary' }";
     ended(&first.apply(manifest, &["--noop"]), 0);
     assert_eq!(
@@ -376,11 +385,15 @@ fn one_node_holds_the_lock_and_every_node_knows_which() {
     );
     ended(&told_by, 0);
     assert!(
-        told(&told_by).contains("master is db-1"),
+        all_output(&told_by).contains("master is db-1"),
         "{}",
-        told(&told_by)
+        all_output(&told_by)
     );
-    assert!(told(&told_by).contains("fact db-1"), "{}", told(&told_by));
+    assert!(
+        all_output(&told_by).contains("fact db-1"),
+        "{}",
+        all_output(&told_by)
+    );
     ended(
         &first.apply("lock { 'db-master': ensure => released }", &[]),
         2,
@@ -428,7 +441,11 @@ fn the_classes_of_the_original_module_exist_with_their_parameters() {
         let (name, parameters) = class.split_once(": ").expect("both");
         let manifest = format!("class {{ '{name}': {parameters} }}");
         let planned = puppet.apply(&manifest, &["--noop"]);
-        assert!(told(&planned).contains(wanted), "{}", told(&planned));
+        assert!(
+            all_output(&planned).contains(wanted),
+            "{}",
+            all_output(&planned)
+        );
     }
 }
 
@@ -460,9 +477,10 @@ fn parameters(file: &Path) -> Vec<String> {
         .lines()
         .filter_map(|line| {
             let line = line.trim();
-            let told = line.strip_prefix("# @param ");
-            let told = told.or_else(|| line.strip_prefix("newparam(:"));
-            told.or_else(|| line.strip_prefix("newproperty(:"))
+            let printed = line.strip_prefix("# @param ");
+            let printed = printed.or_else(|| line.strip_prefix("newparam(:"));
+            printed
+                .or_else(|| line.strip_prefix("newproperty(:"))
                 .map(word)
         })
         .collect()
@@ -488,7 +506,7 @@ fn puppet_accepts_every_file_and_the_readme_names_every_parameter() {
                 .env("HOME", &puppet.directory)
                 .output()
                 .expect("it runs; scripts/setup installs puppet and ruby");
-            assert!(checked.status.success(), "{}", told(&checked));
+            assert!(checked.status.success(), "{}", all_output(&checked));
         }
         let readme = text(&files(module, "README.md")[0]);
         for file in [files(module, ".pp"), files(module, ".rb")].concat() {

@@ -10,7 +10,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use crate::support::{Running, ServerProcess, Site, bunraku, eventually_or, run, told};
+use crate::support::{Running, ServerProcess, Site, all_output, bunraku, eventually_or, run};
 
 const PAGE: &str = include_str!("../../../../docs/puppet.md");
 const SECTION: &str = "## From a control repository to a node and back";
@@ -205,7 +205,7 @@ node 'db-1.example.com' { include profile::motd }
         assert!(
             output.status.success(),
             "{block}\n{}\n{agent}",
-            told(&output)
+            all_output(&output)
         );
         output
     }
@@ -232,7 +232,7 @@ fn wait_for_catalog(server: &ServerProcess, node: &str, text: &str) {
     let shown = || server.operator(&["catalog", "show", node, "--json"]);
     let has_it = || String::from_utf8_lossy(&shown().stdout).contains(text);
     eventually_or(&format!("the catalog of {node} has {text}"), has_it, || {
-        told(&shown())
+        all_output(&shown())
     });
 }
 
@@ -335,7 +335,7 @@ fn every_command_of_the_page_works_as_printed_and_both_ways_apply_the_catalog() 
 fn a_removed_fact_disappears(control: &ControlRepository, server: &ServerProcess) {
     let node = "web-1.example.com";
     let refreshed = server.operator(&["facts", "refresh", node, "--timeout", "5m"]);
-    assert!(refreshed.status.success(), "{}", told(&refreshed));
+    assert!(refreshed.status.success(), "{}", all_output(&refreshed));
     let shown = || server.json(&["facts", "show", node]);
     let is_gone = || shown().get("site_rack").is_none();
     eventually_or("the fact is gone", is_gone, || shown().to_string());
@@ -346,7 +346,7 @@ fn a_removed_fact_disappears(control: &ControlRepository, server: &ServerProcess
         "{kept}"
     );
     // The node is compiled again, without the fact.
-    let newest = || told(&server.operator(&["catalog", "show", node, "--json"]));
+    let newest = || all_output(&server.operator(&["catalog", "show", node, "--json"]));
     let is_compiled = || {
         let newest = newest();
         newest.contains("frontend") && !newest.contains("frontend r7")
@@ -366,13 +366,13 @@ fn the_engine_applies_catalogs_whose_types_it_knows(
     server: &ServerProcess,
 ) {
     let native = server.operator(&["node", "run", "db-1.example.com", "--wait"]);
-    assert!(native.status.success(), "{}", told(&native));
+    assert!(native.status.success(), "{}", all_output(&native));
     let motd = control.managed("motd-db-1.example.com");
     assert_eq!(motd.as_deref(), Some("first\n"));
     assert_eq!(resources(server, "db-1.example.com", "File"), 1);
     let refused = server.operator(&["node", "run", "db-2.example.com", "--wait"]);
-    assert_eq!(refused.status.code(), Some(3), "{}", told(&refused));
-    let text = told(&refused);
+    assert_eq!(refused.status.code(), Some(3), "{}", all_output(&refused));
+    let text = all_output(&refused);
     assert!(text.contains("Site_note (1 resource)"), "{text}");
     assert!(text.contains("run_method = \"puppet\""), "{text}");
     assert_eq!(
@@ -387,7 +387,7 @@ fn octocatalog_diff_reads_catalogs(control: &ControlRepository, server: &ServerP
     let save = |name: &str, flags: &[&str]| {
         let arguments = [&["catalog", "show", "web-1.example.com", "--json"], flags].concat();
         let shown = server.operator(&arguments);
-        assert!(shown.status.success(), "{}", told(&shown));
+        assert!(shown.status.success(), "{}", all_output(&shown));
         let path = control.site.path(name);
         std::fs::write(&path, &shown.stdout).expect("written");
         path
@@ -407,10 +407,10 @@ fn octocatalog_diff_reads_catalogs(control: &ControlRepository, server: &ServerP
             .expect("octocatalog-diff runs; scripts/setup test installs it")
     };
     let none = differences(&released, &released);
-    assert_eq!(none.status.code(), Some(0), "{}", told(&none));
+    assert_eq!(none.status.code(), Some(0), "{}", all_output(&none));
     let some = differences(&released, &newest);
-    assert_eq!(some.status.code(), Some(2), "{}", told(&some));
-    let text = told(&some);
+    assert_eq!(some.status.code(), Some(2), "{}", all_output(&some));
+    let text = all_output(&some);
     assert!(text.contains("Site_note["), "{text}");
 }
 
@@ -418,7 +418,7 @@ fn exit_codes_say_whether_catalogs_are_equal(control: &ControlRepository, server
     let node = "db-1.example.com";
     let compare = |node: &str| server.operator(&["catalog", "compare", "--puppet", node]);
     let equal = compare(node);
-    assert_eq!(equal.status.code(), Some(0), "{}", told(&equal));
+    assert_eq!(equal.status.code(), Some(0), "{}", all_output(&equal));
     // Code that depends on the moment gives two different catalogs.
     let file = control.machine("now").display().to_string();
     let content = "inline_template('<%= Process.clock_gettime(1).to_s %>')";
@@ -427,18 +427,23 @@ fn exit_codes_say_whether_catalogs_are_equal(control: &ControlRepository, server
     control.commit("random");
     run(&control.clone(), "git", &["push", "-q"]);
     let deployed = server.operator(&["environment", "deploy", "production", "--wait"]);
-    assert!(deployed.status.success(), "{}", told(&deployed));
+    assert!(deployed.status.success(), "{}", all_output(&deployed));
     let different = compare(node);
-    assert_eq!(different.status.code(), Some(2), "{}", told(&different));
-    assert!(
-        told(&different).contains(&format!("File[{file}]")),
+    assert_eq!(
+        different.status.code(),
+        Some(2),
         "{}",
-        told(&different)
+        all_output(&different)
+    );
+    assert!(
+        all_output(&different).contains(&format!("File[{file}]")),
+        "{}",
+        all_output(&different)
     );
     let unknown = compare("nobody.example.com");
-    assert_eq!(unknown.status.code(), Some(1), "{}", told(&unknown));
+    assert_eq!(unknown.status.code(), Some(1), "{}", all_output(&unknown));
     for (node, code) in [(node, 0), ("nobody.example.com", 1)] {
         let shown = server.operator(&["catalog", "show", node]);
-        assert_eq!(shown.status.code(), Some(code), "{}", told(&shown));
+        assert_eq!(shown.status.code(), Some(code), "{}", all_output(&shown));
     }
 }

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::support::{LAMP, Running, ServerProcess, Site, told};
+use crate::support::{LAMP, Running, ServerProcess, Site, all_output};
 
 /// A duration that no other process has among its arguments.
 const NAP: &str = "86397.25";
@@ -65,7 +65,7 @@ fn puppet(site: &Site, node: &str, arguments: &[&str]) {
         command.arg(format!("--{name}")).arg(path);
     }
     let output = (command.output()).expect("puppet runs; scripts/setup test installs it");
-    assert!(output.status.success(), "{}", told(&output));
+    assert!(output.status.success(), "{}", all_output(&output));
 }
 
 /// Returns every file with its content.
@@ -125,7 +125,7 @@ fn puppet_runs_in_order_and_each_kind_of_failure_is_reported() {
 }
 
 fn in_order(site: &Site, server: &ServerProcess, done: &std::process::Output) {
-    assert_eq!(done.status.code(), Some(0), "{}", told(done));
+    assert_eq!(done.status.code(), Some(0), "{}", all_output(done));
     let list = server.json(&["run", "list"]);
     let id = list[0]["id"].as_str().expect("an id");
     let shown = server.json(&["run", "show", id]);
@@ -140,7 +140,7 @@ fn in_order(site: &Site, server: &ServerProcess, done: &std::process::Output) {
         assert_eq!(report["finished"]["changed"], changed, "{report}");
         let run = report["run"].as_str().expect("an id");
         assert!(shown.to_string().contains(run), "{shown}");
-        let logs = told(&server.operator(&["report", "show", run, "--logs"]));
+        let logs = all_output(&server.operator(&["report", "show", run, "--logs"]));
         let transaction = logs.split("transaction ").nth(1).expect("told");
         transactions.insert(transaction[..36].to_owned());
     }
@@ -156,7 +156,7 @@ fn noop_changes_nothing(
     std::fs::remove_file(managed(site, "dev2")).expect("removed");
     let before = tree(&site.path("machine"));
     let done = run(&["--noop", "--node", "dev1", "--node", "dev2"]);
-    assert_eq!(done.status.code(), Some(0), "{}", told(&done));
+    assert_eq!(done.status.code(), Some(0), "{}", all_output(&done));
     assert_eq!(tree(&site.path("machine")), before);
     for (node, pending) in [("dev1", 1), ("dev2", 2)] {
         let report = report(server, node);
@@ -181,7 +181,7 @@ fn failures(site: &Site, server: &ServerProcess, run: impl Fn(&Path) -> std::pro
     );
     let text = "applications: {a: {components: {c: {nodes: [dev2, dev3, dev4, dev5]}}}}\n";
     let done = run(&write(site, "failures.yaml", text));
-    assert_eq!(done.status.code(), Some(3), "{}", told(&done));
+    assert_eq!(done.status.code(), Some(3), "{}", all_output(&done));
     for (node, ending, failure, message) in [
         (
             "dev2",

@@ -16,7 +16,7 @@ use jiff::{SignedDuration, Timestamp};
 use tempfile::TempDir;
 use tokio_rustls::rustls::{ServerConnection, StreamOwned};
 
-use crate::support::{bunraku, told};
+use crate::support::{all_output, bunraku};
 
 const GRAPH: &str = r#"{"environment":"production","applications":{
   "Lamp[app2]":{"Lamp::Mysql[app2]":{"produces":["Sql[app2]"],"consumes":[],"node":"dev1.devco.net"},
@@ -154,9 +154,13 @@ fn answer(stream: &mut impl Write, status: &str, body: &[u8], ends: bool) -> std
 }
 
 fn check(output: &Output, parts: &[&str]) {
-    assert_eq!(output.status.code(), Some(1), "{}", told(output));
+    assert_eq!(output.status.code(), Some(1), "{}", all_output(output));
     for part in parts {
-        assert!(told(output).contains(part), "{part}: {}", told(output));
+        assert!(
+            all_output(output).contains(part),
+            "{part}: {}",
+            all_output(output)
+        );
     }
 }
 
@@ -164,7 +168,7 @@ fn check(output: &Output, parts: &[&str]) {
 fn the_graph_of_a_puppet_server_is_planned() {
     let world = PuppetWorld::of("200 OK", GRAPH);
     let output = world.plan("ca.pem", &["--json"]);
-    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", all_output(&output));
     let plan: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(
         plan["groups"],
@@ -233,8 +237,8 @@ fn certificates_are_needed_and_files_do_not_go_with_a_server() {
     let mut command = bunraku();
     command.args(["plan", "--offline", "--puppet-server", "https://puppet"]);
     let output = command.output().expect("it runs");
-    assert_eq!(output.status.code(), Some(64), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(64), "{}", all_output(&output));
     let world = PuppetWorld::of("200 OK", GRAPH);
     let output = world.plan("ca.pem", &["--site", "x.yaml"]);
-    assert_eq!(output.status.code(), Some(64), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(64), "{}", all_output(&output));
 }

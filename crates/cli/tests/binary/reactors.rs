@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::json;
 
-use crate::support::{ServerProcess, Site, eventually, told};
+use crate::support::{ServerProcess, Site, all_output, eventually};
 
 const RULES: &str = "\
 mend:
@@ -25,7 +25,7 @@ fn git(directory: &Path, words: &[&str]) {
         .args(words)
         .output()
         .expect("git runs; scripts/setup installs it");
-    assert!(output.status.success(), "{}", told(&output));
+    assert!(output.status.success(), "{}", all_output(&output));
 }
 
 fn commit(code: &Path, rules: &str) {
@@ -83,9 +83,9 @@ fn rules_come_from_git_are_shown_and_tried_out_and_an_alert_starts_a_run() {
     let server = site.server("server", 0, &[]);
     let none = server.operator(&["reactor", "list"]);
     assert!(
-        told(&none).contains("no environment has reactors"),
+        all_output(&none).contains("no environment has reactors"),
         "{}",
-        told(&none)
+        all_output(&none)
     );
     let runs = site.path("runs");
     let script = format!("echo \"$BUNRAKU_CAUSES\" >> {}", runs.display());
@@ -171,7 +171,7 @@ held         0
 ";
     assert_eq!(page, expected);
     let missing = server.operator(&["reactor", "show", "nothing"]);
-    assert_eq!(missing.status.code(), Some(1), "{}", told(&missing));
+    assert_eq!(missing.status.code(), Some(1), "{}", all_output(&missing));
 }
 
 fn tried_out(site: &Site, server: &ServerProcess) {
@@ -193,7 +193,7 @@ fn tried_out(site: &Site, server: &ServerProcess) {
     let (code, text) = test("changed");
     assert_eq!(code, Some(3), "{text}");
     assert!(text.contains("- mend  `status` is `changed`"), "{text}");
-    let history = told(&server.operator(&["trigger", "history"]));
+    let history = all_output(&server.operator(&["trigger", "history"]));
     assert!(
         !history.contains("fired"),
         "a test fires nothing: {history}"

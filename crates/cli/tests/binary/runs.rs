@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::support::{ServerProcess, Site, eventually, told};
+use crate::support::{ServerProcess, Site, all_output, eventually};
 
 fn reports(server: &ServerProcess, flags: &[&str]) -> Vec<Value> {
     let all = server.json(&[&["report", "list"], flags].concat());
@@ -18,8 +18,12 @@ fn a_command_run_is_followed_to_its_end_and_its_output_is_in_the_report() {
     let _agent = site.agent_with("web-1", &[&server], true, &flags);
     server.wait_for("web-1", "idle");
     let run = server.operator(&["node", "run", "web-1", "--wait"]);
-    assert_eq!(run.status.code(), Some(0), "{}", told(&run));
-    assert!(told(&run).contains("✓ web-1  succeeded"), "{}", told(&run));
+    assert_eq!(run.status.code(), Some(0), "{}", all_output(&run));
+    assert!(
+        all_output(&run).contains("✓ web-1  succeeded"),
+        "{}",
+        all_output(&run)
+    );
     let report = &reports(&server, &[])[0];
     assert_eq!(
         report["started"]["causes"][0]["name"],
@@ -28,14 +32,18 @@ fn a_command_run_is_followed_to_its_end_and_its_output_is_in_the_report() {
     let id = report["run"].as_str().expect("an id");
     let shown = server.operator(&["report", "show", id, "--logs"]);
     assert!(
-        told(&shown).contains("hello from the run"),
+        all_output(&shown).contains("hello from the run"),
         "{}",
-        told(&shown)
+        all_output(&shown)
     );
     // The node refuses a noop run of a command without a noop form.
     let noop = server.operator(&["node", "run", "web-1", "--noop", "--wait"]);
-    assert_eq!(noop.status.code(), Some(3), "{}", told(&noop));
-    assert!(told(&noop).contains("not started"), "{}", told(&noop));
+    assert_eq!(noop.status.code(), Some(3), "{}", all_output(&noop));
+    assert!(
+        all_output(&noop).contains("not started"),
+        "{}",
+        all_output(&noop)
+    );
     assert_eq!(reports(&server, &["--failed"]).len(), 1);
 }
 
@@ -50,7 +58,7 @@ fn a_disabled_node_refuses_and_runs_again_when_it_is_enabled() {
     eventually("the node heard of it", || {
         let run = server.operator(&["node", "run", "web-1", "--wait"]);
         run.status.code() == Some(3)
-            && told(&run).contains("disabled by operator.server.test: disk")
+            && all_output(&run).contains("disabled by operator.server.test: disk")
     });
     eventually("the report says so too", || {
         let failed = reports(&server, &["--failed"]);
@@ -79,7 +87,7 @@ fn a_run_continues_while_the_server_is_down_and_its_report_is_complete() {
     let _agent = site.agent_with("web-1", &[&server], true, &flags);
     server.wait_for("web-1", "idle");
     let asked = server.operator(&["node", "run", "web-1"]);
-    assert_eq!(asked.status.code(), Some(0), "{}", told(&asked));
+    assert_eq!(asked.status.code(), Some(0), "{}", all_output(&asked));
     eventually("the run is known", || {
         reports(&server, &["--unfinished"]).len() == 1
     });
@@ -112,12 +120,12 @@ fn a_run_continues_while_the_server_is_down_and_its_report_is_complete() {
 fn an_agent_that_is_killed_in_a_run_reports_it_as_interrupted() {
     let site = Site::new();
     let server = site.server("server", 0, &[]);
-    let script = "echo at work; exec sleep 600";
+    let script = "echo working; exec sleep 600";
     let flags = ["--run-method", "command", "--run-command", script];
     let agent = site.agent_with("web-1", &[&server], true, &flags);
     server.wait_for("web-1", "idle");
     server.operator(&["node", "run", "web-1"]);
-    eventually("the run is at work", || {
+    eventually("the run is in progress", || {
         reports(&server, &["--unfinished"]).len() == 1
     });
     agent.kill();

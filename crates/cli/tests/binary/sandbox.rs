@@ -11,7 +11,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::code::{commit, repository};
-use crate::support::{Running, ServerProcess, Site, eventually, told};
+use crate::support::{Running, ServerProcess, Site, all_output, eventually};
 
 /// A server with small limits for workers.
 fn server(site: &Site, port: u16, settings: &str) -> ServerProcess {
@@ -32,7 +32,7 @@ fn node(site: &Site, server: &ServerProcess, name: &str) -> Running {
 
 fn good(server: &ServerProcess, words: &[&str]) -> String {
     let output = server.operator(words);
-    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", all_output(&output));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
@@ -94,7 +94,7 @@ fn code_that_kills_its_worker_is_quarantined_and_nothing_else_suffers() {
             commit(&code, &borrowed(&attack(function)));
         }
         let deployed = server.operator(&["environment", "deploy", "production", "--wait"]);
-        let said = told(&deployed);
+        let said = all_output(&deployed);
         assert_eq!(deployed.status.code(), Some(3), "{said}");
         let cause = match function {
             // The clock may be faster than the processor on a busy machine.
@@ -141,16 +141,16 @@ fn code_that_kills_its_worker_is_quarantined_and_nothing_else_suffers() {
     let before = std::fs::read_to_string(&log).expect("a log");
     let before = before.matches("a compile killed its worker").count();
     let deployed = server.operator(&["environment", "deploy", "production", "--wait"]);
-    assert_eq!(deployed.status.code(), Some(3), "{}", told(&deployed));
+    assert_eq!(deployed.status.code(), Some(3), "{}", all_output(&deployed));
     assert_eq!(deaths(&server), before, "tried again without a reason");
     assert_eq!(outcome(&server, "web-1")["quarantined"], true);
     // A person may ask, and other inputs are tried.
     let asked = server.operator(&["compile", "web-1", "--wait"]);
-    assert_eq!(asked.status.code(), Some(3), "{}", told(&asked));
+    assert_eq!(asked.status.code(), Some(3), "{}", all_output(&asked));
     assert_eq!(deaths(&server), before + 2, "not tried for a person");
     commit(&code, &borrowed(&attack("grains.get")));
     let deployed = server.operator(&["environment", "deploy", "production", "--wait"]);
-    let said = told(&deployed);
+    let said = all_output(&deployed);
     assert_eq!(deaths(&server), before + 2, "{said}");
     assert_ne!(outcome(&server, "web-1")["quarantined"], true, "{said}");
 }
@@ -256,11 +256,11 @@ fn nesting_in_facts_files_and_templates_is_an_error_and_no_crash() {
     }
     commit(&code, &[("bunraku.yaml", &bomb)]);
     let deployed = deploy();
-    assert_eq!(deployed.status.code(), Some(1), "{}", told(&deployed));
+    assert_eq!(deployed.status.code(), Some(1), "{}", all_output(&deployed));
     assert!(
-        told(&deployed).contains("bunraku.yaml"),
+        all_output(&deployed).contains("bunraku.yaml"),
         "{}",
-        told(&deployed)
+        all_output(&deployed)
     );
     commit(
         &code,
@@ -270,7 +270,7 @@ fn nesting_in_facts_files_and_templates_is_an_error_and_no_crash() {
         ],
     );
     let deployed = deploy();
-    assert_eq!(deployed.status.code(), Some(0), "{}", told(&deployed));
+    assert_eq!(deployed.status.code(), Some(0), "{}", all_output(&deployed));
     assert_eq!(deaths(&server), 0, "the languages stop it first");
 }
 
@@ -328,7 +328,7 @@ fn a_program_of_a_repository_needs_permission_and_cannot_reach_the_data_director
     );
     add(&server, "production", &code);
     let deploy = || server.operator(&["environment", "deploy", "production", "--wait"]);
-    let refused = told(&deploy());
+    let refused = all_output(&deploy());
     assert!(refused.starts_with("exit 1"), "{refused}");
     let expected = "bunraku environment set production --allow-external-compiler";
     assert!(refused.contains(expected), "{refused}");
@@ -346,13 +346,13 @@ fn a_program_of_a_repository_needs_permission_and_cannot_reach_the_data_director
     let deployed = deploy();
     if !rustix::process::geteuid().is_root() {
         assert!(
-            told(&deployed).contains("cannot change its user"),
+            all_output(&deployed).contains("cannot change its user"),
             "{}",
-            told(&deployed)
+            all_output(&deployed)
         );
         return;
     }
-    assert_eq!(deployed.status.code(), Some(0), "{}", told(&deployed));
+    assert_eq!(deployed.status.code(), Some(0), "{}", all_output(&deployed));
     let found = what_was_found(&server);
     assert_ne!(found["uid"], 0, "{found}");
     assert_eq!(found["uid"], found["gid"], "{found}");
@@ -392,11 +392,11 @@ fn a_program_of_a_repository_needs_permission_and_cannot_reach_the_data_director
         ],
     );
     let compiled = server.operator(&["compile", "web-1", "--wait"]);
-    assert_eq!(compiled.status.code(), Some(3), "{}", told(&compiled));
+    assert_eq!(compiled.status.code(), Some(3), "{}", all_output(&compiled));
     assert!(
-        told(&compiled).contains("does not allow"),
+        all_output(&compiled).contains("does not allow"),
         "{}",
-        told(&compiled)
+        all_output(&compiled)
     );
     what_was_found(&server);
 }

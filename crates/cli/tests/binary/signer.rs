@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::support::{Running, ServerProcess, Site, bunraku, eventually, told};
+use crate::support::{Running, ServerProcess, Site, all_output, bunraku, eventually};
 
 /// Returns the processes that this process started as signers.
 fn signers_of(parent: u32) -> Vec<u32> {
@@ -102,16 +102,8 @@ fn a_killed_signer_is_started_again_and_ends_with_its_server() {
     assert_eq!(again.len(), 1);
     assert_ne!(again, signers);
     let alice = site.path("alice");
-    let issued = server.operator(&[
-        "cert",
-        "issue",
-        "alice",
-        "--role",
-        "operator",
-        "--out",
-        alice.to_str().expect("text"),
-    ]);
-    assert!(issued.status.success(), "{}", told(&issued));
+    let issued = server.issue_operator("alice", &alice);
+    assert!(issued.status.success(), "{}", all_output(&issued));
     let log = std::fs::read_to_string(site.path("s1/ca/signatures.log")).expect("a log");
     assert!(log.contains(r#""operator":"operator.s1.test""#), "{log}");
     server.running.kill();
@@ -215,16 +207,7 @@ fn a_signer_on_another_machine_may_be_away_and_come_back() {
     let server = server_with_signer(&site, &server_config, listen);
     server.wait_for("web-1", "idle");
     let out = site.path("alice");
-    let issue = [
-        "cert",
-        "issue",
-        "alice",
-        "--role",
-        "operator",
-        "--out",
-        out.to_str().expect("text"),
-    ];
-    let refused = told(&server.operator(&issue));
+    let refused = all_output(&server.issue_operator("alice", &out));
     assert!(refused.contains("does not answer"), "{refused}");
     assert!(refused.contains("nothing was signed"), "{refused}");
     let second = site.agent("web-2", &[&server], true);
@@ -239,5 +222,5 @@ fn a_signer_on_another_machine_may_be_away_and_come_back() {
         .arg(&signer_config)
         .output()
         .expect("it runs");
-    assert!(verified.status.success(), "{}", told(&verified));
+    assert!(verified.status.success(), "{}", all_output(&verified));
 }

@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::support::{Site, bunraku, eventually, told};
+use super::support::{Site, all_output, bunraku, eventually};
 
 /// An SSH server with its own home directory, ended by its process id.
 pub(crate) struct SshServer {
@@ -159,17 +159,17 @@ fn states_are_applied_over_ssh_and_nothing_but_the_program_stays() {
     let flags = ["--state-dir", state_dir.to_str().unwrap(), path.as_str()];
 
     let would = ssh.apply(&[&flags[..], &["--noop", "--detailed-exitcodes"]].concat());
-    assert_eq!(would.status.code(), Some(2), "{}", told(&would));
+    assert_eq!(would.status.code(), Some(2), "{}", all_output(&would));
     assert!(!made.exists(), "noop changed something");
 
     let done = ssh.apply(&flags);
-    assert!(done.status.success(), "{}", told(&done));
+    assert!(done.status.success(), "{}", all_output(&done));
     assert_eq!(std::fs::read_to_string(&made).unwrap(), "hello world\n");
     assert_eq!(left_over(&ssh.home()), ["bin"]);
 
     let one = tree.join("web/init.sls").display().to_string();
     let again = ssh.apply(&[&flags[..2], &[one.as_str(), "--json"]].concat());
-    assert!(again.status.success(), "{}", told(&again));
+    assert!(again.status.success(), "{}", all_output(&again));
     let last = String::from_utf8(again.stdout).unwrap();
     let last: serde_json::Value = serde_json::from_str(last.lines().last().unwrap()).unwrap();
     assert_eq!(
@@ -207,11 +207,15 @@ fn pillar_data_from_standard_input_is_on_no_command_line() {
     let pillar = serde_json::json!({"word": secret}).to_string();
     std::io::Write::write_all(&mut child.stdin.take().unwrap(), pillar.as_bytes()).unwrap();
     let done = child.wait_with_output().unwrap();
-    assert!(done.status.success(), "{}", told(&done));
+    assert!(done.status.success(), "{}", all_output(&done));
     assert!(std::fs::read_to_string(&made).unwrap().contains(&secret));
     let seen = String::from_utf8_lossy(&std::fs::read(&seen).unwrap()).into_owned();
     assert!(seen.contains("app") && !seen.contains(&secret), "{seen}");
-    assert!(!told(&done).contains(&secret), "{}", told(&done));
+    assert!(
+        !all_output(&done).contains(&secret),
+        "{}",
+        all_output(&done)
+    );
     assert_eq!(left_over(&ssh.home()), ["bin"]);
 }
 
@@ -227,7 +231,7 @@ fn the_exit_code_of_the_other_machine_is_ours() {
         state_dir.to_str().unwrap(),
         state.to_str().unwrap(),
     ]);
-    assert_eq!(output.status.code(), Some(1), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(1), "{}", all_output(&output));
     assert_eq!(left_over(&ssh.home()), ["bin"]);
 }
 
@@ -243,7 +247,7 @@ fn a_machine_that_does_not_let_us_in_is_a_clear_error() {
         .args(ssh.flags("stranger"))
         .arg(&state);
     let output = command.output().unwrap();
-    let text = told(&output);
+    let text = all_output(&output);
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(text.contains("cannot reach 127.0.0.1: "), "{text}");
     assert!(text.contains("Permission denied"), "{text}");
@@ -254,7 +258,7 @@ fn a_machine_that_does_not_let_us_in_is_a_clear_error() {
 
     std::fs::write(ssh.directory.join("known_hosts"), "").unwrap();
     let output = ssh.apply(&[state.to_str().unwrap()]);
-    let text = told(&output);
+    let text = all_output(&output);
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(text.contains("Host key verification failed"), "{text}");
     assert!(text.contains("compare its host key"), "{text}");
@@ -265,7 +269,7 @@ fn a_machine_that_does_not_let_us_in_is_a_clear_error() {
         .arg(&state)
         .output()
         .unwrap();
-    assert_eq!(output.status.code(), Some(64), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(64), "{}", all_output(&output));
 }
 
 #[test]
@@ -285,8 +289,8 @@ fn a_machine_becomes_a_node_over_ssh_and_again_without_harm() {
     let added = server.operator(&arguments);
     let pid = std::fs::read_to_string(site.path("agent/agent.pid"));
     let agent = Agent(pid.ok().and_then(|pid| pid.trim().parse().ok()));
-    assert!(added.status.success(), "{}", told(&added));
-    let text = told(&added);
+    assert!(added.status.success(), "{}", all_output(&added));
+    let text = all_output(&added);
     assert!(text.contains("joined as added.test"), "{text}");
     server.wait_for("added.test", "idle");
     let written = std::fs::read_to_string(&config).unwrap();
@@ -299,7 +303,7 @@ fn a_machine_becomes_a_node_over_ssh_and_again_without_harm() {
     let again = server.operator(&arguments);
     let pid = std::fs::read_to_string(site.path("agent/agent.pid")).unwrap();
     let _agent = Agent(pid.trim().parse().ok());
-    let text = told(&again);
+    let text = all_output(&again);
     assert!(again.status.success(), "{text}");
     assert!(text.contains("is already at"), "{text}");
     assert!(text.contains("exists; not changed"), "{text}");

@@ -39,8 +39,19 @@ pub(crate) fn bunraku() -> Command {
     command
 }
 
+/// Writes files to a git repository, and commits them.
+pub(crate) fn write_and_commit(code: &Path, files: &[(&str, &str)]) {
+    for (name, text) in files {
+        std::fs::write(code.join(name), text).expect("written");
+    }
+    run(code, "git", &["add", "--all"]);
+    let who = ["-c", "user.name=test", "-c", "user.email=test@example.com"];
+    let message = ["commit", "--quiet", "--allow-empty", "--message=next"];
+    run(code, "git", &[&who[..], &message[..]].concat());
+}
+
 /// Returns exit code, standard output and standard error as one text.
-pub(crate) fn told(output: &Output) -> String {
+pub(crate) fn all_output(output: &Output) -> String {
     format!(
         "exit {}\n--- stdout\n{}--- stderr\n{}",
         output
@@ -53,10 +64,10 @@ pub(crate) fn told(output: &Output) -> String {
 }
 
 /// Runs `bunraku` with this data directory, and returns its exit code and output.
-pub(crate) fn told_in(data_dir: &Path, arguments: &[&str]) -> String {
+pub(crate) fn output_in(data_dir: &Path, arguments: &[&str]) -> String {
     let mut command = bunraku();
     command.args(arguments).arg("--data-dir").arg(data_dir);
-    told(&command.output().expect("it runs"))
+    all_output(&command.output().expect("it runs"))
 }
 
 /// Runs another program, which must succeed.
@@ -66,7 +77,11 @@ pub(crate) fn run(directory: &Path, program: &str, arguments: &[&str]) {
         .args(arguments)
         .output()
         .unwrap_or_else(|_| panic!("{program} runs; scripts/setup installs it"));
-    assert!(output.status.success(), "{program}: {}", told(&output));
+    assert!(
+        output.status.success(),
+        "{program}: {}",
+        all_output(&output)
+    );
 }
 
 pub(crate) use bunraku_testkit::blocking::{eventually, eventually_or};
@@ -245,7 +260,7 @@ impl Site {
         command.args(flags);
         if token {
             let made = servers[0].operator(&["token", "create", "--node", node]);
-            assert!(made.status.success(), "{}", told(&made));
+            assert!(made.status.success(), "{}", all_output(&made));
             command.env(
                 "BUNRAKU_TOKEN",
                 String::from_utf8(made.stdout).expect("text").trim(),
@@ -271,9 +286,23 @@ impl ServerProcess {
         command.output().expect("it runs")
     }
 
+    /// Waits until the servers have the facts of a node.
+    pub(crate) fn wait_for_facts(&self, node: &str) {
+        eventually("facts are there", || {
+            let shown = self.operator(&["facts", "show", node, "kernel"]);
+            shown.stdout == b"Linux\n"
+        });
+    }
+
+    /// Issues a certificate for another operator, and writes its credentials to a directory.
+    pub(crate) fn issue_operator(&self, name: &str, out: &Path) -> Output {
+        let out = out.to_str().expect("text");
+        self.operator(&["cert", "issue", name, "--role", "operator", "--out", out])
+    }
+
     pub(crate) fn json(&self, arguments: &[&str]) -> Value {
         let output = self.operator(&[arguments, &["--json"]].concat());
-        assert!(output.status.success(), "{}", told(&output));
+        assert!(output.status.success(), "{}", all_output(&output));
         serde_json::from_slice(&output.stdout).expect("JSON")
     }
 
@@ -290,7 +319,7 @@ impl ServerProcess {
             output.status.success() && word_in(&nodes, node).as_deref() == Some(word)
         };
         eventually_or(&format!("{node} is {word}"), is_so, || {
-            let shown = told(&self.operator(&["node", "show", node]));
+            let shown = all_output(&self.operator(&["node", "show", node]));
             let agent = self.data_dir.with_file_name(format!("{node}.log"));
             let agent = std::fs::read_to_string(agent).unwrap_or_default();
             let server = self.running.log();

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::support::{Running, ServerProcess, Site, eventually, eventually_or, told};
+use crate::support::{Running, ServerProcess, Site, all_output, eventually, eventually_or};
 
 fn text(file: &Path) -> String {
     std::fs::read_to_string(file).unwrap_or_default()
@@ -40,13 +40,18 @@ fn permit(server: &ServerProcess) {
         &["lock", "permit", "master", "--may-hold", "a,b"],
     ] {
         let permitted = server.operator(words);
-        assert_eq!(permitted.status.code(), Some(0), "{}", told(&permitted));
+        assert_eq!(
+            permitted.status.code(),
+            Some(0),
+            "{}",
+            all_output(&permitted)
+        );
     }
 }
 
 fn fire(server: &ServerProcess, trigger: &str, hosts: &str) {
     let fired = server.operator(&["trigger", "fire", trigger, "--hosts", hosts]);
-    assert_eq!(fired.status.code(), Some(0), "{}", told(&fired));
+    assert_eq!(fired.status.code(), Some(0), "{}", all_output(&fired));
 }
 
 #[test]
@@ -129,7 +134,7 @@ fn agents_that_cue_each_other_from_their_runs_come_to_an_end() {
     eventually("the chain is stopped", || codes().len() == 3);
     assert_eq!(text(&runs), "a\nb\na\n");
     assert_eq!(codes(), ["0", "0", "4"]);
-    let history = told(&server.operator(&["trigger", "history"]));
+    let history = all_output(&server.operator(&["trigger", "history"]));
     assert!(
         history.contains("stopped: the same node fired it earlier"),
         "{history}"
@@ -169,7 +174,7 @@ fn code(site: &Site, runs: &Path) -> std::path::PathBuf {
             .args(words)
             .output()
             .expect("git runs; scripts/setup installs it");
-        assert!(git.status.success(), "{}", told(&git));
+        assert!(git.status.success(), "{}", all_output(&git));
     }
     place
 }
@@ -217,14 +222,18 @@ fn a_trigger_resource_hands_the_chain_of_its_run_on_and_one_node_holds_the_lock(
         &["release", "create", "production"],
     ] {
         let done = server.operator(words);
-        assert_eq!(done.status.code(), Some(0), "{}", told(&done));
+        assert_eq!(done.status.code(), Some(0), "{}", all_output(&done));
     }
     permit(&server);
     fire(&server, "go", "a");
-    let stopped = || told(&server.operator(&["trigger", "history"])).contains("no hops are left");
+    let stopped =
+        || all_output(&server.operator(&["trigger", "history"])).contains("no hops are left");
     eventually_or("the chain ends", stopped, || {
         let words = [&["trigger", "history"][..], &["report", "list"]];
-        words.map(|words| told(&server.operator(words))).concat() + &a.log()
+        words
+            .map(|words| all_output(&server.operator(words)))
+            .concat()
+            + &a.log()
     });
     assert_eq!(text(&runs), "a\nb\na\nb\n");
     // The chain ends within b's second run: its report comes after that.

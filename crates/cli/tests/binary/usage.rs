@@ -2,11 +2,11 @@
 
 use expect_test::{Expect, expect};
 
-use crate::support::{bunraku, told, told_in};
+use crate::support::{all_output, bunraku, output_in};
 
 fn check(arguments: &[&str], expected: Expect) {
     let output = bunraku().args(arguments).output().expect("it runs");
-    expected.assert_eq(&told(&output));
+    expected.assert_eq(&all_output(&output));
 }
 
 #[test]
@@ -19,7 +19,9 @@ fn an_unknown_flag_is_a_usage_error() {
             --- stderr
             error: unexpected argument '--al' found
 
-            Usage: bunraku node list [OPTIONS]
+              tip: a similar argument exists: '--failed'
+
+            Usage: bunraku node list --failed
 
             For more information, try '--help'.
         "#]],
@@ -60,7 +62,7 @@ fn without_credentials_the_error_names_the_next_step() {
 fn an_agent_without_a_fingerprint_does_not_trust_any_server() {
     let directory = tempfile::tempdir().expect("a directory");
     let agent = ["agent", "--name", "web-1", "--server", "127.0.0.1:9"];
-    let told = told_in(
+    let shown = output_in(
         directory.path(),
         &[&agent[..], &["--log", "error"]].concat(),
     );
@@ -71,7 +73,7 @@ fn an_agent_without_a_fingerprint_does_not_trust_any_server() {
         error: the node could not join
           because: joining needs the CA fingerprint (`--ca-fingerprint SHA256:…`)
     "#]]
-    .assert_eq(&told);
+    .assert_eq(&shown);
 }
 
 #[test]
@@ -112,7 +114,7 @@ fn completions_and_manual_pages_are_made() {
         .arg(directory.path())
         .output()
         .expect("it runs");
-    assert!(output.status.success(), "{}", told(&output));
+    assert!(output.status.success(), "{}", all_output(&output));
     let page = std::fs::read_to_string(directory.path().join("bunraku-node-list.1"))
         .expect("a page per command");
     assert!(page.contains("bunraku"));
@@ -125,7 +127,7 @@ fn local_facts_need_no_server() {
         .output()
         .expect("it runs");
     assert_eq!(
-        told(&one).lines().take(3).collect::<Vec<_>>(),
+        all_output(&one).lines().take(3).collect::<Vec<_>>(),
         ["exit 0", "--- stdout", "Linux"]
     );
     let none = bunraku()

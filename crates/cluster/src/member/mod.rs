@@ -140,7 +140,7 @@ struct Shared {
     /// The URL of a read-only copy of its own data, while the datastore does not answer.
     view: Mutex<Option<String>>,
     /// Set, with the reason, when this process must exit and restart.
-    anew: watch::Sender<Option<String>>,
+    restart_reason: watch::Sender<Option<String>>,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
@@ -233,7 +233,7 @@ impl Shared {
     /// Requests an exit and restart: the state in memory is outdated.
     fn begin_anew(&self, why: &str) {
         tracing::error!(why, "restarting this server");
-        self.anew.send_replace(Some(why.to_owned()));
+        self.restart_reason.send_replace(Some(why.to_owned()));
     }
 }
 
@@ -358,13 +358,13 @@ impl Member {
     }
 
     /// Resolves, with the reason, when this process has to exit and restart.
-    pub async fn begins_anew(&self) -> String {
-        let mut anew = self.shared.anew.subscribe();
+    pub async fn must_restart(&self) -> String {
+        let mut restart_reason = self.shared.restart_reason.subscribe();
         loop {
-            if let Some(why) = anew.borrow_and_update().clone() {
+            if let Some(why) = restart_reason.borrow_and_update().clone() {
                 return why;
             }
-            if anew.changed().await.is_err() {
+            if restart_reason.changed().await.is_err() {
                 std::future::pending::<()>().await;
             }
         }

@@ -16,7 +16,7 @@ pub(super) async fn run(shared: Arc<Shared>, store: EtcdStore) {
     let mut state = shared.state.clone();
     let mut tick = tokio::time::interval(shared.options.check_interval);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut told = None;
+    let mut text = None;
     loop {
         tokio::select! {
             _ = tick.tick() => {}
@@ -28,12 +28,12 @@ pub(super) async fn run(shared: Arc<Shared>, store: EtcdStore) {
         };
         let installed = shared.inspector.read().await;
         let programs = Programs { running, installed };
-        if told.as_ref() == Some(&programs) {
+        if text.as_ref() == Some(&programs) {
             continue;
         }
         let put = Transaction::new().put(keys::program(shared.name()), encode(&programs));
         match store.commit(put).await {
-            Ok(_) => told = Some(programs),
+            Ok(_) => text = Some(programs),
             Err(error) => {
                 tracing::debug!(error = %error, "cannot report the version of etcd yet; retrying")
             }

@@ -83,7 +83,7 @@ impl Member {
             datastores: watch::channel(Datastores::default()).0,
             store: Mutex::default(),
             view: Mutex::default(),
-            anew: watch::channel(None).0,
+            restart_reason: watch::channel(None).0,
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
             me,

@@ -72,7 +72,7 @@ async fn main() -> ExitCode {
     tokio::select! {
         () = serving => {}
         // The tests restart it, as a service manager would.
-        _ = member.begins_anew() => {}
+        _ = member.must_restart() => {}
         _ = terminated() => {}
     }
     member.shutdown().await;

@@ -122,7 +122,7 @@ mod tests {
             groups.add(&node, diff);
         }
         let groups = groups.finish();
-        let told: Vec<(usize, String)> = groups
+        let printed: Vec<(usize, String)> = groups
             .iter()
             .map(|group| {
                 (
@@ -132,7 +132,7 @@ mod tests {
             })
             .collect();
         assert_eq!(
-            told,
+            printed,
             [
                 (3, "File[/etc/motd]".to_owned()),
                 (2, "Package[nginx]".to_owned())

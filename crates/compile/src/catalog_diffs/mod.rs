@@ -141,7 +141,8 @@ impl CatalogDiffs {
         Ok(stored.map(|stored| stored.document.target.catalog))
     }
 
-    async fn fleet(
+    /// Returns the changes from one catalog to another on each node, with equal changes grouped.
+    pub async fn fleet(
         &self,
         pairs: Vec<(NodeName, Option<CatalogId>, Option<CatalogId>)>,
     ) -> Result<FleetDiff, ServiceError> {

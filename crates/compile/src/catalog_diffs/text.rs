@@ -15,8 +15,8 @@ pub(super) fn unified(before: &[u8], after: &[u8]) -> Option<String> {
     let mut diff = similar::TextDiff::configure();
     diff.timeout(PATIENCE);
     let diff = diff.diff_lines(before, after);
-    let told = diff.unified_diff().context_radius(CONTEXT).to_string();
-    (!told.is_empty()).then_some(told)
+    let printed = diff.unified_diff().context_radius(CONTEXT).to_string();
+    (!printed.is_empty()).then_some(printed)
 }
 
 fn text(bytes: &[u8]) -> Option<&str> {
@@ -30,8 +30,8 @@ mod tests {
 
     #[test]
     fn different_lines_are_shown_with_context() {
-        let told = unified(b"a\nb\nc\nd\ne\nf\n", b"a\nb\nc\nd\nE\nf\n").expect("text");
-        assert_eq!(told, "@@ -2,5 +2,5 @@\n b\n c\n d\n-e\n+E\n f\n");
+        let printed = unified(b"a\nb\nc\nd\ne\nf\n", b"a\nb\nc\nd\nE\nf\n").expect("text");
+        assert_eq!(printed, "@@ -2,5 +2,5 @@\n b\n c\n d\n-e\n+E\n f\n");
     }
 
     #[test]

@@ -178,8 +178,12 @@ impl Catalogs {
         files: &BTreeMap<ContentId, &CatalogFile>,
         referrer: &str,
     ) -> Result<Vec<Pin>, CatalogError> {
+        // Most files are already stored, from the catalogs of other nodes.
+        let ids: Vec<ContentId> = files.keys().copied().collect();
+        let missing = self.blobs.reference_all(&ids, referrer).await?;
         // Owned, so that the stream does not borrow data that it may outlive.
-        let files: Vec<CatalogFile> = files.values().map(|file| (*file).clone()).collect();
+        let missing = missing.iter().filter_map(|id| files.get(id));
+        let files: Vec<CatalogFile> = missing.map(|file| (*file).clone()).collect();
         let pins: Vec<Option<Pin>> = stream::iter(files)
             .map(|file| self.refer_to_file(file, referrer))
             .buffer_unordered(AT_ONCE)
@@ -188,7 +192,7 @@ impl Catalogs {
         Ok(pins.into_iter().flatten().collect())
     }
 
-    /// Refers to a file. Most files are already stored, from the catalog of another node.
+    /// Refers to a file, and stores it if necessary.
     async fn refer_to_file(
         &self,
         file: CatalogFile,

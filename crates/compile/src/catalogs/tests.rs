@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use bunraku_model::catalog::{CatalogSource, SourceFile};
-use bunraku_store::blobs::{BlobOptions, DirectoryBlobs};
+use bunraku_store::blobs::{BlobOptions, DirectoryBlobs, StoreBlobs};
+use bunraku_store::testing::WriteCounter;
 use bunraku_store::{EmbeddedOptions, EmbeddedStore, Transaction};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
@@ -304,4 +305,41 @@ async fn a_catalog_that_is_too_large_or_incomplete_is_refused_and_leaves_nothing
     lying.files.clear();
     let error = bench.catalogs.put(&lying).await.expect_err("no bytes");
     assert!(matches!(error, CatalogError::FileNotGiven(_)), "{error}");
+}
+
+/// Returns a catalog with this many files, the first of which has this text.
+fn with_files(count: usize, first: &str) -> NewCatalog {
+    let mut all = new(1, first);
+    for number in 1..count {
+        let one = new(1, &format!("file {number}"));
+        let source = one.catalog.sources.into_values().next().expect("a source");
+        let name = format!("salt://{number}");
+        all.catalog.sources.insert(name, source);
+        all.files.extend(one.files);
+    }
+    all
+}
+
+#[tokio::test]
+async fn a_catalog_with_one_changed_file_of_forty_is_a_dozen_writes_at_most() {
+    let directory = TempDir::new().expect("a directory");
+    let inner = EmbeddedStore::open(directory.path(), EmbeddedOptions::default());
+    let counter = Arc::new(WriteCounter::new(Arc::new(inner.await.expect("a store"))));
+    let store: SharedStore = counter.clone();
+    let blobs: SharedBlobs = Arc::new(StoreBlobs::in_store(store.clone(), BlobOptions::default()));
+    let clock = Clock::new(|| Timestamp::UNIX_EPOCH);
+    let catalogs = Catalogs::new(store, blobs.clone(), clock, CatalogOptions::default());
+    let before = with_files(40, "before");
+    catalogs.put(&before).await.expect("kept");
+    counter.take();
+    let after = with_files(40, "after");
+    let (id, _) = catalogs.put(&after).await.expect("kept");
+    let writes = counter.take();
+    assert!(writes <= 12, "{writes} writes");
+    assert_eq!(catalogs.get(id).await.expect("there"), after.catalog);
+    for file in &after.files {
+        let referrers = blobs.references(file.content).await.expect("readable");
+        let is_new = file.content == ContentId::of(b"after");
+        assert_eq!(referrers.len(), if is_new { 1 } else { 2 });
+    }
 }

@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn a_redirect_is_refused_whatever_else_curl_says() {
-        let told = |exit, words| {
+        let shown = |exit, words| {
             let outcome = Outcome {
                 exit: Some(exit),
                 words,
@@ -239,25 +239,25 @@ mod tests {
             };
             outcome.judge().map_err(|error| error.to_string())
         };
-        assert_eq!(told(0, "\nstatus 200\n"), Ok(()));
+        assert_eq!(shown(0, "\nstatus 200\n"), Ok(()));
         for words in [
             "\nstatus 302\n",
             "curl: (47) Maximum (0) redirects followed\nstatus 301\n",
         ] {
-            assert!(told(47, words).is_err_and(|said| said.contains("not followed")));
-            assert!(told(0, words).is_err_and(|said| said.contains("not followed")));
+            assert!(shown(47, words).is_err_and(|said| said.contains("not followed")));
+            assert!(shown(0, words).is_err_and(|said| said.contains("not followed")));
         }
         assert_eq!(
-            told(0, "\nstatus 404\n"),
+            shown(0, "\nstatus 404\n"),
             Err("the server answered with status 404".to_owned())
         );
         assert_eq!(
-            told(
+            shown(
                 6,
                 "curl: (6) Could not resolve https://u:p@h/\nstatus 000\n"
             ),
             Err("the download failed: curl: (6) Could not resolve https://u:***@h/".to_owned())
         );
-        assert!(told(63, "").is_err_and(|said| said.contains("exceeds")));
+        assert!(shown(63, "").is_err_and(|said| said.contains("exceeds")));
     }
 }

@@ -1,5 +1,7 @@
 //! Removal of code that is no longer needed, in the store and on this server.
 
+use std::collections::BTreeSet;
+
 use bunraku_control::document::{self, Decision};
 use bunraku_control::keys;
 use bunraku_model::{CodeId, EnvironmentName};
@@ -8,11 +10,12 @@ use bunraku_store::{Transaction, settle};
 use super::{Code, CodeError, CodeRecord, blocking};
 
 impl Code {
-    /// Removes all but the newest commits, and the trees that no record names.
+    /// Removes all but the newest commits and those in use, and the trees that no
+    /// record names.
     pub async fn prune(
         &self,
         environment: &EnvironmentName,
-        deployed: Option<&CodeId>,
+        in_use: &BTreeSet<CodeId>,
     ) -> Result<usize, CodeError> {
         let prefix = keys::code_of(environment);
         let mut known = Vec::new();
@@ -25,7 +28,7 @@ impl Code {
         let mut kept = Vec::new();
         let mut removed = 0;
         for (at, (record, commit, entry)) in known.into_iter().enumerate() {
-            if at < self.options.keep || Some(&commit) == deployed {
+            if at < self.options.keep || in_use.contains(&commit) {
                 kept.push(commit);
                 continue;
             }

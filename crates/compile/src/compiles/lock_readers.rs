@@ -58,10 +58,10 @@ impl LockReader {
             return Ok(holders);
         }
         loop {
-            let told = LockAnswer {
+            let lock_answer = LockAnswer {
                 holders: holders.clone(),
             };
-            self.store_answer(lock, &told).await?;
+            self.store_answer(lock, &lock_answer).await?;
             let now = self.locks.owners(lock).await?;
             if now == holders {
                 return Ok(holders);
@@ -70,14 +70,23 @@ impl LockReader {
         }
     }
 
-    async fn store_answer(&self, lock: &LockName, told: &LockAnswer) -> Result<(), ServiceError> {
-        let (key, told) = (keys::lock_reader(lock, &self.node), document::encode(told));
+    async fn store_answer(
+        &self,
+        lock: &LockName,
+        lock_answer: &LockAnswer,
+    ) -> Result<(), ServiceError> {
+        let (key, lock_answer) = (
+            keys::lock_reader(lock, &self.node),
+            document::encode(lock_answer),
+        );
         // Most compiles get the same answer as the one before.
         let known = self.store.get(&key).await?;
-        if known.is_some_and(|known| known.value == told) {
+        if known.is_some_and(|known| known.value == lock_answer) {
             return Ok(());
         }
-        self.store.commit(Transaction::new().put(key, told)).await?;
+        self.store
+            .commit(Transaction::new().put(key, lock_answer))
+            .await?;
         Ok(())
     }
 }
@@ -151,8 +160,8 @@ impl Compiles {
         }
         let holders = self.locks().owners(lock).await?;
         for reader in &readers {
-            let told = document::decode::<LockAnswer>(reader);
-            if !told.is_ok_and(|told| told.holders == holders) {
+            let lock_answer = document::decode::<LockAnswer>(reader);
+            if !lock_answer.is_ok_and(|lock_answer| lock_answer.holders == holders) {
                 self.compile_again(reader).await?;
             }
         }

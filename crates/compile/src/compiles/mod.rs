@@ -168,6 +168,10 @@ impl Compiles {
         }
     }
 
+    pub(crate) fn catalogs(&self) -> &Catalogs {
+        &self.inner.catalogs
+    }
+
     pub fn queue(&self) -> &CompileQueue {
         &self.inner.queue
     }

@@ -14,9 +14,10 @@ mod deploy;
 mod deploy_requests;
 mod hook;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use bunraku_model::{CodeId, EnvironmentName, NodeName};
+use bunraku_model::{CodeId, EnvironmentName, NodeName, near_names};
 use bunraku_store::{Compare, Settled, SharedStore, Swap, Transaction, compare_and_swap, settle};
 use bunraku_wire::api::{
     CompileReason, DeployedCode, EnvironmentChange, EnvironmentChanged, EnvironmentDetail,
@@ -239,8 +240,46 @@ impl Environments {
         &self,
         name: &EnvironmentName,
     ) -> Result<EnvironmentSettings, ServiceError> {
-        let settings = EnvironmentSettings::read(&*self.store, name).await?;
-        settings.ok_or_else(|| no_such_environment(name))
+        match EnvironmentSettings::read(&*self.store, name).await? {
+            Some(settings) => Ok(settings),
+            None => Err(self.unknown(name).await?),
+        }
+    }
+
+    /// Returns an error that names similar environments, unless the environment exists. One that
+    /// was removed exists as long as it has releases.
+    pub async fn require(&self, name: &EnvironmentName) -> Result<(), ServiceError> {
+        for key in [keys::environment_settings(name), keys::release_head(name)] {
+            if self.store.get(&key).await?.is_some() {
+                return Ok(());
+            }
+        }
+        Err(self.unknown(name).await?)
+    }
+
+    /// Returns the error for an environment that does not exist.
+    async fn unknown(&self, name: &EnvironmentName) -> Result<ServiceError, ServiceError> {
+        let keys = document::keys_under(&*self.store, keys::ENVIRONMENTS).await?;
+        let names: Vec<EnvironmentName> = keys
+            .iter()
+            .filter_map(|key| match keys::parse_environment_key(key)? {
+                (name, "settings") => Some(name),
+                _ => None,
+            })
+            .collect();
+        let near = near_names(name.as_str(), names.iter().map(EnvironmentName::as_str));
+        Ok(ServiceError::NotFound {
+            what: format!("environment `{name}`"),
+            hint: Some(match (near.first(), names.is_empty()) {
+                (Some(near), _) => format!("did you mean `{near}`?"),
+                (None, false) => "list them with `bunraku environment list`".to_owned(),
+                (None, true) => {
+                    format!(
+                        "there is none yet; create it with `bunraku environment add {name} URL`"
+                    )
+                }
+            }),
+        })
     }
 
     /// Returns the code that its nodes are compiled with.
@@ -303,13 +342,18 @@ impl Environments {
     }
 
     /// Removes commits that are old and unused, and this server's unused copies.
-    pub async fn prune(&self) -> Result<usize, ServiceError> {
+    /// The code in use by releases stays.
+    pub async fn prune(
+        &self,
+        in_use: &BTreeMap<EnvironmentName, BTreeSet<CodeId>>,
+    ) -> Result<usize, ServiceError> {
         let mut removed = 0;
         for entry in document::read_all(&*self.store, keys::ENVIRONMENTS).await? {
             if let Some((name, "settings")) = keys::parse_environment_key(&entry.key) {
                 let deployed = self.deployed(&name).await?;
-                let code_id = deployed.as_ref().map(|deployed| &deployed.code_id);
-                let pruned = self.code.prune(&name, code_id).await;
+                let mut kept = in_use.get(&name).cloned().unwrap_or_default();
+                kept.extend(deployed.map(|deployed| deployed.code_id));
+                let pruned = self.code.prune(&name, &kept).await;
                 removed += pruned.map_err(code_error)?;
             }
         }

@@ -1,6 +1,6 @@
 //! What an environment's code may make the server fetch.
 //!
-//! A module's address comes from code. Whoever can push code must not find out with it which files
+//! A module's address comes from code. A person who can push code must not find out with it which files
 //! the server has, or what listens on its own and on neighbouring machines. So code reaches local
 //! files only if its own repository is one, and private addresses only if its own repository is at
 //! one.

@@ -19,8 +19,10 @@ use super::Queries;
 use super::node_reports::{self, IndexedReport, NodeReports};
 use crate::compiles::CompiledCatalog;
 use crate::targets::StoredTarget;
+use bunraku_control::metrics::NodeCondition;
 use bunraku_control::nodes::NodeDocuments;
 use bunraku_control::{ServiceError, document, keys};
+use bunraku_wire::api::NodeSummary;
 
 /// Number of contents read concurrently.
 const AT_ONCE: usize = 16;
@@ -41,6 +43,8 @@ struct IndexedNode {
     /// The exports that the index has.
     exports: Option<ContentId>,
     reports: NodeReports,
+    /// The condition that the metrics count.
+    counted: Option<NodeCondition>,
 }
 
 /// The part of a certificate's document that matters here.
@@ -139,9 +143,9 @@ impl Feed {
             .buffer_unordered(AT_ONCE)
             .collect()
             .await;
-        for (node, run, told) in read.into_iter().flatten() {
+        for (node, run, in_index) in read.into_iter().flatten() {
             if let Some(known) = self.nodes.get_mut(&node) {
-                known.reports.mark_indexed(run, told);
+                known.reports.mark_indexed(run, in_index);
             }
         }
         let changes = &self.queries.changes;
@@ -190,7 +194,11 @@ impl Feed {
         let Some(known) = self.nodes.get_mut(&node) else {
             return Vec::new();
         };
-        let Some(fields) = known.fields(&node) else {
+        let summary = known.documents.clone().summary(node.clone(), 0);
+        let condition = summary.as_ref().map(NodeCondition::of);
+        let before = std::mem::replace(&mut known.counted, condition);
+        self.queries.fleet.change(before, condition);
+        let Some(fields) = summary.map(|summary| known.fields(&summary)) else {
             // Without a record the node does not exist, whatever other data is left.
             self.queries.write().remove_node(&node);
             (known.facts, known.catalog, known.exports) = (None, None, None);
@@ -229,7 +237,8 @@ impl Feed {
         let facts = facts.map(|content| PendingRead::Facts(node.clone(), content));
         let catalog = catalog.map(|content| PendingRead::Catalog(node.clone(), content));
         let reports = reports.into_iter();
-        let reports = reports.map(|(run, told)| PendingRead::Report(node.clone(), run, told));
+        let reports =
+            reports.map(|(run, in_index)| PendingRead::Report(node.clone(), run, in_index));
         let contents = facts.into_iter().chain(catalog).chain(exports);
         contents.chain(reports).collect()
     }
@@ -238,9 +247,9 @@ impl Feed {
     /// index has now.
     async fn read_in(&self, wanted: PendingRead) -> Option<(NodeName, NodeRunId, IndexedReport)> {
         match wanted {
-            PendingRead::Report(node, run, told) => {
-                let told = self.read_report(&node, run, told).await?;
-                return Some((node, run, told));
+            PendingRead::Report(node, run, in_index) => {
+                let in_index = self.read_report(&node, run, in_index).await?;
+                return Some((node, run, in_index));
             }
             PendingRead::Facts(node, content) => {
                 if let Some(facts) = self.read::<Map<String, Value>>(&node, content).await
@@ -267,24 +276,24 @@ impl Feed {
         &self,
         node: &NodeName,
         run: NodeRunId,
-        told: IndexedReport,
+        in_index: IndexedReport,
     ) -> Option<IndexedReport> {
         let reports = &self.queries.reports;
         let (head, events) = loop {
-            let read = reports.differences_from(node, run, told.next).await;
+            let read = reports.differences_from(node, run, in_index.next).await;
             if let ControlFlow::Break(found) = check_read(node, read).await {
                 break found??;
             }
         };
-        let rows = node_reports::event_rows(&events, told.rows);
-        let told = IndexedReport {
+        let rows = node_reports::event_rows(&events, in_index.rows);
+        let in_index = IndexedReport {
             next: head.next,
-            rows: told.rows + rows.len(),
+            rows: in_index.rows + rows.len(),
         };
         let row = node_reports::report_row(&head);
         let mut index = self.queries.write();
         index.extend_report(node, &run.to_string(), row, rows);
-        Some(told)
+        Some(in_index)
     }
 
     /// Reads a content. Returns nothing when it is gone: then something newer
@@ -333,9 +342,8 @@ impl IndexedNode {
         released.or_else(|| self.compiled.as_ref().map(|compiled| compiled.content))
     }
 
-    /// Returns the node's fields, or nothing without a record.
-    fn fields(&self, node: &NodeName) -> Option<Map<String, Value>> {
-        let summary = self.documents.clone().summary(node.clone(), 0)?;
+    /// Returns the node's fields.
+    fn fields(&self, summary: &NodeSummary) -> Map<String, Value> {
         let disabled = match &summary.status.administration {
             Administration::Enabled { .. } => None,
             Administration::Disabled { reason, .. } => Some(reason),
@@ -361,7 +369,7 @@ impl IndexedNode {
         match fields {
             Value::Object(mut fields) => {
                 fields.extend(self.reports.fields());
-                Some(fields)
+                fields
             }
             _ => unreachable!("it was written as an object"),
         }

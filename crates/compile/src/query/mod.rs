@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use bunraku_control::find_nodes::query_refused;
+use bunraku_control::metrics::FleetMetrics;
 use bunraku_control::reports::Reports;
 use bunraku_control::{FindNodes, ServiceError};
 
@@ -39,6 +40,7 @@ pub struct Queries {
     limits: Limits,
     /// The facts that nodes may see of each other.
     visible: Arc<VisibleFacts>,
+    fleet: Arc<FleetMetrics>,
 }
 
 impl Queries {
@@ -52,6 +54,7 @@ impl Queries {
             changes: Arc::new(watch::Sender::new(0)),
             limits,
             visible: Arc::default(),
+            fleet: Arc::default(),
         }
     }
 
@@ -59,6 +62,13 @@ impl Queries {
     #[must_use]
     pub fn with_visible_facts(mut self, visible: VisibleFacts) -> Self {
         self.visible = Arc::new(visible);
+        self
+    }
+
+    /// Counts the nodes of the index in these metrics.
+    #[must_use]
+    pub fn with_metrics(mut self, fleet: Arc<FleetMetrics>) -> Self {
+        self.fleet = fleet;
         self
     }
 

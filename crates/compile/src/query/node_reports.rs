@@ -27,7 +27,7 @@ const UNFINISHED: &str = "unfinished";
 pub(super) struct NodeReports {
     /// In the order in which they reached a server.
     seen: BTreeMap<(Timestamp, NodeRunId), ReportDigest>,
-    told: BTreeMap<NodeRunId, IndexedReport>,
+    in_index: BTreeMap<NodeRunId, IndexedReport>,
     /// Removed from the store, but not from the index yet.
     gone: Vec<NodeRunId>,
 }
@@ -58,7 +58,7 @@ impl NodeReports {
     /// Keeps the data of a head. Without a head, the report is gone.
     pub(super) fn note(&mut self, run: NodeRunId, head: Option<&ReportHead>) {
         let Some(head) = head else {
-            self.gone.extend(self.told.remove(&run).map(|_| run));
+            self.gone.extend(self.in_index.remove(&run).map(|_| run));
             return self.seen.retain(|(_, other), _| *other != run);
         };
         let seen = ReportDigest {
@@ -73,12 +73,12 @@ impl NodeReports {
 
     /// Resets the state, because the index no longer has data of this node.
     pub(super) fn reset(&mut self) {
-        self.told.clear();
+        self.in_index.clear();
         self.gone.clear();
     }
 
-    pub(super) fn mark_indexed(&mut self, run: NodeRunId, told: IndexedReport) {
-        self.told.insert(run, told);
+    pub(super) fn mark_indexed(&mut self, run: NodeRunId, in_index: IndexedReport) {
+        self.in_index.insert(run, in_index);
     }
 
     /// Returns the reports to remove from the index, and those to read because
@@ -87,16 +87,16 @@ impl NodeReports {
         let newest = self.seen.iter().rev().take(REPORTS);
         let newest: BTreeMap<NodeRunId, u64> =
             newest.map(|((_, run), seen)| (*run, seen.next)).collect();
-        let surplus = self.told.keys().copied();
+        let surplus = self.in_index.keys().copied();
         let surplus: Vec<NodeRunId> = surplus.filter(|run| !newest.contains_key(run)).collect();
         for run in &surplus {
-            self.told.remove(run);
+            self.in_index.remove(run);
         }
         let mut gone = std::mem::take(&mut self.gone);
         gone.extend(surplus);
         let wanted = newest.into_iter().filter_map(|(run, next)| {
-            let told = self.told.get(&run).copied().unwrap_or_default();
-            (told.next < next).then_some((run, told))
+            let in_index = self.in_index.get(&run).copied().unwrap_or_default();
+            (in_index.next < next).then_some((run, in_index))
         });
         (gone, wanted.collect())
     }

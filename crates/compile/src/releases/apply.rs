@@ -10,7 +10,7 @@ use bunraku_wire::api::Target;
 use futures::{StreamExt, TryStreamExt, stream};
 
 use super::Releases;
-use super::document::{AppliedRelease, MapEntry, ReleaseMap};
+use super::document::{AppliedRelease, JoinOutcome, MapEntry, ReleaseMap};
 use crate::targets::StoredTarget;
 use bunraku_control::document::{self, Versioned};
 use bunraku_control::{ServiceError, keys, nodes};
@@ -43,7 +43,8 @@ struct PendingTarget {
     node: NodeName,
     record: KeyValue,
     before: Option<KeyValue>,
-    target: StoredTarget,
+    /// Nothing if the node's catalog is withdrawn.
+    target: Option<StoredTarget>,
 }
 
 impl Releases {
@@ -60,6 +61,7 @@ impl Releases {
         let head = head.expect("a release that was read has a head");
         let number = release.summary.number;
         let applied = self.applied(environment).await?;
+        let applied = applied.map(|applied| applied.number);
         if applied == Some(number) && extent == Extent::News {
             return Ok(ApplyOutcome::Done);
         }
@@ -128,10 +130,19 @@ impl Releases {
         }
         let known: Option<Versioned<StoredTarget>> =
             document::read(&*self.store, &keys::target(&node)).await?;
+        let Some(catalog) = entry.catalog else {
+            let known = known.filter(|known| known.document.target.environment == *environment);
+            return Ok(known.map(|known| PendingTarget {
+                node,
+                record,
+                before: Some(known.entry),
+                target: None,
+            }));
+        };
         let target = Target {
             environment: environment.clone(),
             release: entry.since,
-            catalog: entry.catalog,
+            catalog,
             code_id: entry.code_id,
             mode: entry.mode,
         };
@@ -141,9 +152,9 @@ impl Releases {
         {
             return Ok(None);
         }
-        let Some(catalog) = self.catalogs.record(entry.catalog).await? else {
+        let Some(stored) = self.catalogs.record(catalog).await? else {
             // A catalog is held while a release names it, so this one was removed by force.
-            tracing::error!(%node, catalog = %entry.catalog, "a released catalog is missing; the node keeps its current one");
+            tracing::error!(%node, %catalog, "a released catalog is missing; the node keeps its current one");
             return Ok(None);
         };
         let previous = known
@@ -160,11 +171,11 @@ impl Releases {
             node,
             record,
             before: known.map(|known| known.entry),
-            target: StoredTarget {
+            target: Some(StoredTarget {
                 target,
-                content: catalog.content,
+                content: stored.content,
                 previous,
-            },
+            }),
         }))
     }
 
@@ -174,10 +185,43 @@ impl Releases {
         head: &KeyValue,
         number: ReleaseNumber,
     ) -> Result<bool, ServiceError> {
+        let known = self.applied(environment).await?;
+        let known = known.filter(|known| known.number == number);
+        let joins = known.and_then(|known| known.joins);
+        self.write_applied(environment, head, AppliedRelease { number, joins })
+            .await
+    }
+
+    /// Records that every node that the join rules cover has a catalog or a
+    /// problem.
+    pub(super) async fn note_joins(
+        &self,
+        environment: &EnvironmentName,
+        head: &KeyValue,
+        number: ReleaseNumber,
+        joins: Option<JoinOutcome>,
+    ) -> Result<bool, ServiceError> {
+        let noted = AppliedRelease { number, joins };
+        match self.applied(environment).await? {
+            Some(known) if known == noted => Ok(true),
+            Some(known) if known.number == number => {
+                self.write_applied(environment, head, noted).await
+            }
+            // Another release came in between.
+            _ => Ok(false),
+        }
+    }
+
+    async fn write_applied(
+        &self,
+        environment: &EnvironmentName,
+        head: &KeyValue,
+        applied: AppliedRelease,
+    ) -> Result<bool, ServiceError> {
         let key = keys::release_applied(environment);
         let transaction = Transaction::new()
             .when_unchanged(&head.key, Some(head))
-            .put(key, document::encode(&AppliedRelease { number }));
+            .put(key, document::encode(&applied));
         Ok(settle(&*self.store, transaction).await?.is_committed())
     }
 }
@@ -196,8 +240,11 @@ fn transaction(head: &KeyValue, pending: &[PendingTarget]) -> Transaction {
         let key = keys::target(&one.node);
         transaction = transaction
             .when_unchanged(&one.record.key, Some(&one.record))
-            .when_unchanged(&key, one.before.as_ref())
-            .put(key, document::encode(&one.target));
+            .when_unchanged(&key, one.before.as_ref());
+        transaction = match &one.target {
+            Some(target) => transaction.put(key, document::encode(target)),
+            None => transaction.delete(key),
+        };
     }
     transaction
 }

@@ -1,7 +1,6 @@
 //! Chooses the nodes of a release. Pure.
 
-use bunraku_model::{EnvironmentName, NodeName};
-use sha2::{Digest, Sha256};
+use bunraku_model::{ContentId, EnvironmentName, NodeName};
 
 /// Chooses a percentage of the nodes, rounded up, always in the same order: a
 /// node chosen at 10 % is also chosen at 20 %. The order is that of a hash of
@@ -12,7 +11,7 @@ pub(crate) fn percentage<'a>(
     percent: f64,
     nodes: impl IntoIterator<Item = &'a NodeName>,
 ) -> Vec<NodeName> {
-    let mut ranked: Vec<([u8; 32], &NodeName)> = nodes
+    let mut ranked: Vec<(ContentId, &NodeName)> = nodes
         .into_iter()
         .map(|node| (rank(environment, node), node))
         .collect();
@@ -26,12 +25,15 @@ pub(crate) fn percentage<'a>(
         .collect()
 }
 
-fn rank(environment: &EnvironmentName, node: &NodeName) -> [u8; 32] {
-    let mut hasher = Sha256::new();
-    hasher.update(environment.as_str());
-    hasher.update([0]);
-    hasher.update(node.as_str());
-    hasher.finalize().into()
+/// Returns the node's place in the order.
+pub(crate) fn rank(environment: &EnvironmentName, node: &NodeName) -> ContentId {
+    ContentId::of(format!("{environment}\0{node}").as_bytes())
+}
+
+/// Returns the percentage of all possible ranks that are lower than this one.
+pub(crate) fn percentile(rank: ContentId) -> f64 {
+    let [a, b, c, d, ..] = *rank.as_bytes();
+    f64::from(u32::from_be_bytes([a, b, c, d])) / f64::from(u32::MAX) * 100.0
 }
 
 /// Rounds up, so that any percentage above zero includes at least one node.

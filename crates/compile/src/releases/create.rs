@@ -8,13 +8,13 @@ use std::collections::BTreeSet;
 use bunraku_model::{CatalogId, CodeId, EnvironmentName, NodeName, ReleaseNumber};
 use bunraku_store::{Compare, Swap, Transaction, compare_and_swap};
 use bunraku_wire::api::{
-    CreateRelease, ReleaseHold, ReleaseKind, ReleaseReply, ReleaseSummary, ReleaseTo,
-    RollbackRequest, RunMode,
+    CreateRelease, ReleaseHold, ReleaseKind, ReleaseReply, ReleaseSummary, ReleaseTo, RunMode,
 };
 use uuid::Uuid;
 
 use super::compiled_catalogs::HeldCatalogs;
 use super::document::{MapAddress, MapEntry, Release, ReleaseHead, ReleaseMap};
+use super::join_rules::{JoinCoverage, JoinRule, JoinRules};
 use super::maps::map_error;
 use super::{Releases, StoredHead, choice, holder, number_of};
 use crate::catalogs::CatalogError;
@@ -24,11 +24,12 @@ use bunraku_control::{ServiceError, keys, nodes};
 /// Number of catalogs held in one transaction: two operations each.
 const HOLDS_PER_TRANSACTION: usize = 50;
 /// Maximum number of attempts to create a release when something changes meanwhile.
-const MOST_TURNS: usize = 20;
+pub(super) const MOST_TURNS: usize = 20;
 
 /// The map to release, and the reason.
 pub(super) struct Proposal {
     pub(super) map: ReleaseMap,
+    pub(super) join_rules: JoinRules,
     pub(super) kind: ReleaseKind,
     pub(super) mode: RunMode,
     pub(super) by: String,
@@ -59,98 +60,37 @@ impl Releases {
             let head = self.head_on(environment, &mut parent).await?;
             let held = self.held(environment).await?;
             let chosen = self.chosen(environment, &request.to, &held).await?;
+            if chosen.is_empty() {
+                self.refuse_nobody(environment, &head, &request.to, &held)
+                    .await?;
+            }
             let (newest, map) = self.newest_map(environment, &head).await?;
             let map = self.present(environment, map, &held).await?;
             let next = next_number(&head);
+            let rules = self.rules_of(environment, newest.as_ref()).await?;
+            let join_rules = self
+                .rules_after(environment, &rules, request, next, &held, &chosen)
+                .await?;
             let proposal = Proposal {
                 map: overlaid(map, &held, &chosen, request.mode, next),
+                join_rules,
                 kind: ReleaseKind::Created(request.to.clone()),
                 mode: request.mode,
                 by: by.to_owned(),
                 reason: request.reason.clone(),
                 hold: None,
             };
-            let newest = newest.map(|release| release.map);
-            let made = self.propose(environment, &head, newest, proposal).await?;
+            let known = newest.map(|release| (release.map, rules));
+            let made = self.propose(environment, &head, known, proposal).await?;
             if let Some(reply) = self.reply(environment, made).await? {
                 return Ok(reply);
             }
         }
         Err(too_many_turns(environment))
-    }
-
-    /// Creates a new release with the map of an old one. Nodes that are not in
-    /// the old map keep their catalogs.
-    pub async fn rollback(
-        &self,
-        environment: &EnvironmentName,
-        request: &RollbackRequest,
-        by: &str,
-    ) -> Result<ReleaseReply, ServiceError> {
-        let mut parent = request.parent;
-        for _ in 0..MOST_TURNS {
-            let head = self.head_on(environment, &mut parent).await?;
-            let (Some(newest), map) = self.newest_map(environment, &head).await? else {
-                return Err(ServiceError::conflict(
-                    format!("`{environment}` has no release to roll back"),
-                    format!("create one with `bunraku release create {environment}`"),
-                ));
-            };
-            let back_to = self
-                .release_to_go_back_to(environment, request, &newest)
-                .await?;
-            let old = self.maps.read(&back_to.map).await?;
-            let held = self.held(environment).await?;
-            let map = self.present(environment, map, &held).await?;
-            let number = back_to.summary.number;
-            let reason = request.reason.clone();
-            let proposal = Proposal {
-                map: rolled_back(map, &old, next_number(&head)),
-                kind: ReleaseKind::Rollback { release: number },
-                mode: back_to.summary.mode,
-                by: by.to_owned(),
-                hold: Some(ReleaseHold {
-                    reason: match &reason {
-                        Some(reason) => format!("rolled back to release {number}: {reason}"),
-                        None => format!("rolled back to release {number}"),
-                    },
-                    by: by.to_owned(),
-                    since: self.clock.now(),
-                }),
-                reason,
-            };
-            let newest = Some(newest.map);
-            let made = self.propose(environment, &head, newest, proposal).await?;
-            if let Some(reply) = self.reply(environment, made).await? {
-                return Ok(reply);
-            }
-        }
-        Err(too_many_turns(environment))
-    }
-
-    async fn release_to_go_back_to(
-        &self,
-        environment: &EnvironmentName,
-        request: &RollbackRequest,
-        newest: &Release,
-    ) -> Result<Release, ServiceError> {
-        let number = match request.release.or(newest.summary.parent) {
-            Some(number) => number,
-            None => {
-                return Err(ServiceError::conflict(
-                    format!(
-                        "release {} of `{environment}` is the first: there is no earlier one",
-                        newest.summary.number
-                    ),
-                    "hold the environment, or release other catalogs",
-                ));
-            }
-        };
-        self.release(environment, number).await
     }
 
     /// Returns the answer to a user, or nothing if the proposal has to be made again.
-    async fn reply(
+    pub(super) async fn reply(
         &self,
         environment: &EnvironmentName,
         made: ProposalOutcome,
@@ -166,7 +106,7 @@ impl Releases {
 
     /// Returns the head, if the release that the user knows is still the newest. Without one, the
     /// newest of the first call counts.
-    async fn head_on(
+    pub(super) async fn head_on(
         &self,
         environment: &EnvironmentName,
         parent: &mut Option<ReleaseNumber>,
@@ -241,19 +181,72 @@ impl Releases {
         })
     }
 
-    /// Returns the nodes that the rule of a release covers, including those
-    /// that came later.
-    pub(super) async fn covers(
+    /// Refuses a selection without nodes. That is a mistake, unlike a selection in which nothing
+    /// changed.
+    async fn refuse_nobody(
         &self,
         environment: &EnvironmentName,
+        head: &StoredHead,
         to: &ReleaseTo,
         held: &HeldCatalogs,
-    ) -> Result<BTreeSet<NodeName>, ServiceError> {
-        match to {
-            // These nodes were named one by one.
-            ReleaseTo::Nodes { .. } => Ok(BTreeSet::new()),
-            rule => self.chosen(environment, rule, held).await,
+    ) -> Result<(), ServiceError> {
+        if held.is_empty() && *to == ReleaseTo::Everything && head.is_some() {
+            // The release may still remove nodes that are gone.
+            return Ok(());
         }
+        if held.is_empty() {
+            return Err(ServiceError::conflict(
+                format!("no node of `{environment}` has a compiled catalog"),
+                format!("see why with `bunraku environment show {environment}`"),
+            ));
+        }
+        let ReleaseTo::Query { query } = to else {
+            return Ok(());
+        };
+        let elsewhere = self.find_nodes.nodes_matching(query).await?.len();
+        Err(ServiceError::Invalid {
+            message: match elsewhere {
+                0 => "the query matches no node".to_owned(),
+                1 => format!(
+                    "the query matches 1 node, which has no compiled catalog in `{environment}`"
+                ),
+                nodes => format!(
+                    "the query matches {nodes} nodes, none of which has a compiled catalog in `{environment}`"
+                ),
+            },
+            hint: Some(format!(
+                "see which nodes it matches with `bunraku node list --query '{query}'`"
+            )),
+        })
+    }
+
+    /// Returns the join rules after a release on a user's request.
+    async fn rules_after(
+        &self,
+        environment: &EnvironmentName,
+        rules: &JoinRules,
+        request: &CreateRelease,
+        release: ReleaseNumber,
+        held: &HeldCatalogs,
+        chosen: &BTreeSet<NodeName>,
+    ) -> Result<JoinRules, ServiceError> {
+        let coverage = JoinCoverage::of(environment, &request.to, chosen);
+        let (Some(covers), Some(code_id)) = (coverage, self.newest_code(held, chosen).await?)
+        else {
+            return Ok(rules.clone());
+        };
+        let is_for_all = covers == JoinCoverage::All;
+        let mut rules = rules.with(JoinRule {
+            release,
+            mode: request.mode,
+            covers,
+            code_id: code_id.clone(),
+        });
+        if is_for_all {
+            let released: BTreeSet<&CodeId> = held.values().map(|held| &held.code_id).collect();
+            (rules.rolled_back).retain(|code| *code != code_id && !released.contains(code));
+        }
+        Ok(rules)
     }
 
     /// Returns the map without nodes that are gone or now belong to another environment.
@@ -282,10 +275,12 @@ impl Releases {
         &self,
         environment: &EnvironmentName,
         head: &StoredHead,
-        parent: Option<MapAddress>,
+        parent: Option<(MapAddress, JoinRules)>,
         proposal: Proposal,
     ) -> Result<ProposalOutcome, ServiceError> {
         let next = next_number(head);
+        let (parent, rules) = parent.unzip();
+        let same_rules = (rules.unwrap_or_default()).is_same_for_nodes(&proposal.join_rules);
         let brought: Vec<&MapEntry> = proposal
             .map
             .values()
@@ -295,7 +290,7 @@ impl Releases {
             Some(parent) => self.maps.read(parent).await?.len(),
             None => 0,
         };
-        if brought.is_empty() && proposal.map.len() == before {
+        if brought.is_empty() && proposal.map.len() == before && same_rules {
             return Ok(ProposalOutcome::NothingToDo);
         }
         if !self.hold_catalogs(environment, &brought).await? {
@@ -319,6 +314,10 @@ impl Releases {
             id: Uuid::new_v4(),
             summary,
             map: written.address,
+            join_rules: Some(proposal.join_rules),
+            codes: (brought.iter())
+                .filter_map(|entry| entry.code_id.clone())
+                .collect(),
         };
         let committed = self
             .commit(environment, head, &release, proposal.hold)
@@ -342,7 +341,8 @@ impl Releases {
     ) -> Result<bool, ServiceError> {
         let holder = holder(environment);
         // Nodes with fully equal catalogs share one.
-        let catalogs: BTreeSet<CatalogId> = entries.iter().map(|entry| entry.catalog).collect();
+        let catalogs: BTreeSet<CatalogId> =
+            entries.iter().filter_map(|entry| entry.catalog).collect();
         let catalogs: Vec<CatalogId> = catalogs.into_iter().collect();
         for batch in catalogs.chunks(HOLDS_PER_TRANSACTION) {
             let held = compare_and_swap(&*self.store, |_| self.hold_batch(batch, &holder));
@@ -435,7 +435,7 @@ pub(super) fn overlaid(
             continue;
         };
         let entry = MapEntry {
-            catalog: held.catalog,
+            catalog: Some(held.catalog),
             mode,
             since: next,
             code_id: Some(held.code_id.clone()),
@@ -445,22 +445,8 @@ pub(super) fn overlaid(
     map
 }
 
-/// Returns the old map, for the nodes that still exist.
-fn rolled_back(mut map: ReleaseMap, old: &ReleaseMap, next: ReleaseNumber) -> ReleaseMap {
-    for (node, entry) in old {
-        if map.contains_key(node) {
-            let entry = MapEntry {
-                since: next,
-                ..entry.clone()
-            };
-            put(&mut map, node, entry);
-        }
-    }
-    map
-}
-
 /// Adds an entry. If nothing changes for the node, its entry stays as it is.
-fn put(map: &mut ReleaseMap, node: &NodeName, entry: MapEntry) {
+pub(super) fn put(map: &mut ReleaseMap, node: &NodeName, entry: MapEntry) {
     match map.get(node) {
         Some(known) if known.is_same_for_the_node(&entry) => {}
         _ => {
@@ -470,18 +456,17 @@ fn put(map: &mut ReleaseMap, node: &NodeName, entry: MapEntry) {
 }
 
 fn common_code(entries: &[&MapEntry]) -> Option<CodeId> {
-    let first = entries.first()?.code_id.as_ref()?;
-    let common = entries
-        .iter()
-        .all(|entry| entry.code_id.as_ref() == Some(first));
+    let mut released = entries.iter().filter(|entry| entry.catalog.is_some());
+    let first = released.next()?.code_id.as_ref()?;
+    let common = released.all(|entry| entry.code_id.as_ref() == Some(first));
     common.then(|| first.clone())
 }
 
-fn next_number(head: &StoredHead) -> ReleaseNumber {
+pub(super) fn next_number(head: &StoredHead) -> ReleaseNumber {
     ReleaseNumber(number_of(head).0 + 1)
 }
 
-fn too_many_turns(environment: &EnvironmentName) -> ServiceError {
+pub(super) fn too_many_turns(environment: &EnvironmentName) -> ServiceError {
     ServiceError::Busy {
         message: format!(
             "`{environment}` keeps changing while the release is created; nothing was done"

@@ -4,12 +4,14 @@
 //! two blobs: a *base*, shared with the releases before it, and the *changes*
 //! to it. When there are too many changes, a new base is written.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bunraku_model::{CatalogId, CodeId, ContentId, NodeName, ReleaseNumber};
 use bunraku_wire::api::{ReleaseEntry, ReleaseSummary, RunMode};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
+
+use super::join_rules::JoinRules;
 
 /// `releases/<environment>/<number>`: written once and never changed.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -20,6 +22,12 @@ pub(crate) struct Release {
     pub id: Uuid,
     pub summary: ReleaseSummary,
     pub map: MapAddress,
+    /// What nodes get that join later. Absent in releases of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub join_rules: Option<JoinRules>,
+    /// The code of the catalogs that it introduced.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub codes: BTreeSet<CodeId>,
 }
 
 /// The location of a map.
@@ -44,15 +52,29 @@ pub(crate) struct ReleaseHead {
 }
 
 /// `release-applied/<environment>`: the newest release that all targets reflect.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct AppliedRelease {
     pub number: ReleaseNumber,
+    /// Absent until every node that the join rules cover has a catalog, or a
+    /// problem.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub joins: Option<JoinOutcome>,
+}
+
+/// The nodes that could not get the catalog of their join rule.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct JoinOutcome {
+    /// The reason for each node; not all nodes, if there are many.
+    pub problems: BTreeMap<NodeName, String>,
 }
 
 /// A node's entry in a map.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct MapEntry {
-    pub catalog: CatalogId,
+pub(crate) struct MapEntry {
+    /// Absent if a rollback withdrew the node's catalog. The node has no target
+    /// until it has a catalog that the join rules allow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub catalog: Option<CatalogId>,
     pub mode: RunMode,
     /// The release that introduced this entry. Unchanged entries keep it, so
     /// the cost of a release depends on its changes and not on its size.
@@ -90,19 +112,30 @@ pub(crate) fn with_changes(mut base: ReleaseMap, changes: MapChanges) -> Release
 }
 
 impl MapEntry {
+    /// Returns an entry that withdraws the node's catalog.
+    pub(super) fn withdrawn(since: ReleaseNumber) -> Self {
+        Self {
+            catalog: None,
+            mode: RunMode::Enforce,
+            since,
+            code_id: None,
+        }
+    }
+
     /// Returns true if nothing changes for the node.
-    pub fn is_same_for_the_node(&self, other: &Self) -> bool {
+    pub(super) fn is_same_for_the_node(&self, other: &Self) -> bool {
         self.catalog == other.catalog && self.mode == other.mode
     }
 
-    pub fn line(&self, node: &NodeName) -> ReleaseEntry {
-        ReleaseEntry {
+    /// Returns the entry for display, unless the node's catalog is withdrawn.
+    pub(super) fn line(&self, node: &NodeName) -> Option<ReleaseEntry> {
+        Some(ReleaseEntry {
             node: node.clone(),
-            catalog: self.catalog,
+            catalog: self.catalog?,
             mode: self.mode,
             since: self.since,
             code_id: self.code_id.clone(),
-        }
+        })
     }
 }
 
@@ -114,7 +147,7 @@ mod tests {
     fn any_map() -> impl Strategy<Value = ReleaseMap> {
         let entry =
             (0..4_u8, any::<bool>(), 0..5_u64).prop_map(|(catalog, noop, since)| MapEntry {
-                catalog: CatalogId(ContentId::of(&[catalog])),
+                catalog: (catalog > 0).then(|| CatalogId(ContentId::of(&[catalog]))),
                 mode: if noop {
                     RunMode::Noop
                 } else {

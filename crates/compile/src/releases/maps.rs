@@ -59,16 +59,21 @@ impl Maps {
             if changes.len() * CHANGES_PER_BASE <= base.len() {
                 // Pinned, so that it is not collected before the release refers to it.
                 let base = self.blobs.pin(parent.base).await.map_err(map_error)?;
-                let written = self.put(&changes).await?;
-                let address = MapAddress {
-                    base: parent.base,
-                    changes: Some(written.info.id),
-                };
                 let info = bunraku_store::blobs::BlobInfo {
                     id: parent.base,
                     size: 0,
                 };
-                let pins = vec![written, PinnedBlob { info, pin: base }];
+                let mut pins = vec![PinnedBlob { info, pin: base }];
+                // The text of no changes is that of an empty base: one blob, not two.
+                let mut address = MapAddress {
+                    base: parent.base,
+                    changes: None,
+                };
+                if !changes.is_empty() {
+                    let written = self.put(&changes).await?;
+                    address.changes = Some(written.info.id);
+                    pins.push(written);
+                }
                 return Ok(StoredMap { address, pins });
             }
         }

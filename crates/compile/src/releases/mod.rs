@@ -5,7 +5,9 @@
 //! head. Applying it (`apply.rs`) writes the targets of the nodes that it
 //! changes; if a server stops in the middle, another one continues. `worker.rs`
 //! applies releases, creates the automatic ones, and removes holds on catalogs
-//! that only forgotten releases named.
+//! that only forgotten releases named. Every release carries rules for nodes
+//! that join later (`join_rules.rs`); `joins.rs` gives those nodes the catalogs
+//! that the rules name. A rollback (`rollback.rs`) also restores older rules.
 //!
 //! These rules keep it correct with several servers on one store:
 //!
@@ -21,13 +23,24 @@ mod apply;
 mod choice;
 mod compiled_catalogs;
 mod create;
+mod current_rules;
 mod document;
+#[cfg(test)]
+mod history_model;
+#[cfg(test)]
+mod history_tests;
+mod join_rules;
+mod joins;
 mod maps;
 mod policy;
 mod retention;
+mod rollback;
+#[cfg(test)]
+mod rollback_tests;
 mod show;
 #[cfg(test)]
 mod tests;
+mod withdrawal;
 mod worker;
 
 use std::sync::Arc;
@@ -38,6 +51,7 @@ use bunraku_store::SharedStore;
 use bunraku_store::blobs::SharedBlobs;
 use bunraku_wire::api::{HoldRequest, ReleaseHold};
 
+pub use joins::{CompileAtCode, CompileAtCodeError};
 pub use worker::ReleaseWorker;
 
 use crate::catalogs::Catalogs;
@@ -154,10 +168,10 @@ impl Releases {
     async fn applied(
         &self,
         environment: &EnvironmentName,
-    ) -> Result<Option<ReleaseNumber>, ServiceError> {
+    ) -> Result<Option<AppliedRelease>, ServiceError> {
         let key = keys::release_applied(environment);
-        let stored = documents::read::<AppliedRelease>(&*self.store, &key).await?;
-        Ok(stored.map(|stored| stored.document.number))
+        let stored = documents::read(&*self.store, &key).await?;
+        Ok(stored.map(|stored| stored.document))
     }
 
     async fn release(

@@ -106,7 +106,7 @@ impl Releases {
         let mut named = self.named_by_targets(environment).await?;
         for release in kept {
             let map = self.maps.read(&release.map).await?;
-            named.extend(map.values().map(|entry| entry.catalog));
+            named.extend(map.values().filter_map(|entry| entry.catalog));
         }
         let unneeded: Vec<CatalogId> = held.difference(&named).copied().collect();
         let (mut head, mut count) = (

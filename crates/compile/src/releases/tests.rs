@@ -21,21 +21,21 @@ use crate::targets::StoredTarget;
 use bunraku_control::NoQueries;
 
 /// One store with any number of servers.
-struct Site {
-    store: SharedStore,
-    directory: TempDir,
-    minutes: Arc<AtomicI64>,
+pub(super) struct Site {
+    pub(super) store: SharedStore,
+    pub(super) directory: TempDir,
+    pub(super) minutes: Arc<AtomicI64>,
 }
 
-fn production() -> EnvironmentName {
+pub(super) fn production() -> EnvironmentName {
     EnvironmentName::new("production").expect("a name")
 }
 
-fn node(number: usize) -> NodeName {
+pub(super) fn node(number: usize) -> NodeName {
     NodeName::new(format!("node-{number:05}")).expect("a name")
 }
 
-fn everything() -> CreateRelease {
+pub(super) fn everything() -> CreateRelease {
     CreateRelease {
         parent: None,
         to: ReleaseTo::Everything,
@@ -45,7 +45,7 @@ fn everything() -> CreateRelease {
 }
 
 impl Site {
-    async fn new() -> Self {
+    pub(super) async fn new() -> Self {
         let directory = TempDir::new().expect("a directory");
         let path = directory.path().join("s");
         let store = EmbeddedStore::open(&path, EmbeddedOptions::default());
@@ -57,7 +57,7 @@ impl Site {
     }
 
     /// Creates a server on this store.
-    async fn releases(&self, store: SharedStore, options: ReleaseOptions) -> Releases {
+    pub(super) async fn releases(&self, store: SharedStore, options: ReleaseOptions) -> Releases {
         let minutes = Arc::clone(&self.minutes);
         let clock = Clock::new(move || {
             Timestamp::UNIX_EPOCH + SignedDuration::from_mins(minutes.load(Ordering::SeqCst))
@@ -70,13 +70,13 @@ impl Site {
         Releases::new(store, blobs, catalogs, clock, Arc::new(NoQueries), options)
     }
 
-    async fn living(&self) -> Releases {
+    pub(super) async fn living(&self) -> Releases {
         let options = ReleaseOptions::default();
         self.releases(self.store.clone(), options).await
     }
 
     /// Compiles something new for this many nodes.
-    async fn compile(&self, nodes: usize, version: u64) -> Vec<CatalogId> {
+    pub(super) async fn compile(&self, nodes: usize, version: u64) -> Vec<CatalogId> {
         let releases = self.living().await;
         stream::iter(0..nodes)
             .map(|number| compile(&releases, number, version))
@@ -86,7 +86,7 @@ impl Site {
     }
 
     /// Gives this many nodes these catalogs in turns: cheaper than one each.
-    async fn share(&self, nodes: usize, catalogs: &[CatalogId]) {
+    pub(super) async fn share(&self, nodes: usize, catalogs: &[CatalogId]) {
         let numbers: Vec<usize> = (0..nodes).collect();
         for batch in numbers.chunks(60) {
             let mut transaction = Transaction::new();
@@ -102,7 +102,7 @@ impl Site {
         }
     }
 
-    async fn targets(&self) -> Vec<StoredTarget> {
+    pub(super) async fn targets(&self) -> Vec<StoredTarget> {
         let all = documents::read_all(&*self.store, keys::TARGETS).await;
         let all = all.expect("readable");
         all.iter()
@@ -111,14 +111,14 @@ impl Site {
     }
 
     /// Another server finishes the remaining work.
-    async fn finish(&self) {
+    pub(super) async fn finish(&self) {
         let releases = self.living().await;
         let outcome = releases.apply(&production(), Extent::Everything).await;
         assert_eq!(outcome.expect("applied"), ApplyOutcome::Done);
     }
 
     /// Checks everything that must hold at any time.
-    async fn check(&self) {
+    pub(super) async fn check(&self) {
         let releases = self.living().await;
         let head = releases.head(&production()).await.expect("readable");
         let number = number_of(&head).0;
@@ -130,9 +130,9 @@ impl Site {
             let document = releases.release(&production(), ReleaseNumber(past)).await;
             let document = document.expect("no gap");
             let map = releases.maps.read(&document.map).await.expect("its map");
-            for entry in map.values() {
-                releases.catalogs.get(entry.catalog).await.expect("kept");
-                let holders = releases.catalogs.holders(entry.catalog).await;
+            for catalog in map.values().filter_map(|entry| entry.catalog) {
+                releases.catalogs.get(catalog).await.expect("kept");
+                let holders = releases.catalogs.holders(catalog).await;
                 let holders = holders.expect("readable");
                 assert!(holders.contains(&holder(&production())), "{holders:?}");
             }
@@ -160,7 +160,7 @@ fn record() -> Value {
         "administration": {"state": "enabled", "since": "2026-01-01T00:00:00Z"}})
 }
 
-async fn compile(releases: &Releases, number: usize, version: u64) -> CatalogId {
+pub(super) async fn compile(releases: &Releases, number: usize, version: u64) -> CatalogId {
     let node = node(number);
     let resource = json!({"type": "Notify", "title": "x", "parameters": {"version": version}});
     let code_id = CodeId(format!("c{version}"));

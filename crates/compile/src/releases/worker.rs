@@ -6,31 +6,38 @@
 //! middle, or dying, needs no special handling.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use bunraku_model::{EnvironmentName, NodeName, ReleaseNumber};
 use bunraku_store::{Change, Follow, FollowEvent};
-use bunraku_wire::api::{ReleaseKind, ReleasePolicy, ReleaseTo, RunMode};
+use bunraku_wire::api::{ReleaseKind, ReleasePolicy, RunMode};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::apply::{ApplyOutcome, Extent};
 use super::compiled_catalogs::{self, HeldCatalog, HeldCatalogs};
-use super::create::{Proposal, ProposalOutcome, overlaid};
-use super::document::{Release, ReleaseMap};
+use super::create::{Proposal, ProposalOutcome, next_number, overlaid};
+use super::document::ReleaseMap;
+use super::join_rules::{JoinCoverage, JoinRule, JoinRules};
+use super::joins::{CompileAtCode, CompiledNodes, JoinCompiles, JoinStep};
 use super::policy;
-use super::{ReleaseOptions, Releases, number_of};
+use super::{ReleaseOptions, Releases};
+use crate::compiles::CompileFailed;
 use bunraku_control::leader::Leadership;
-use bunraku_control::{ServiceError, keys};
+use bunraku_control::{ServiceError, document, keys};
 
 /// Delay before a failed operation is retried.
 const RETRY: std::time::Duration = std::time::Duration::from_secs(1);
 /// Time for concurrent changes to become visible.
 const TURN: std::time::Duration = std::time::Duration::from_millis(50);
-/// Maximum number of releases to go back when searching for a rule.
-const LONGEST_CHAIN: usize = 1_000;
+/// Interval of checks whether rolled-back catalogs are of newer code by now. A
+/// compile that changes nothing leaves no other trace to follow.
+const ROLLED_BACK_CHECK: std::time::Duration = std::time::Duration::from_secs(10);
 
 pub struct ReleaseWorker {
     pub releases: Releases,
+    /// Compiles nodes that join from released code.
+    pub compiler: Arc<dyn CompileAtCode>,
     /// The leader's name, for display.
     pub name: String,
 }
@@ -48,8 +55,15 @@ struct DueCheck {
 }
 
 /// The leader's state.
-struct LeaderState {
+#[derive(Default)]
+pub(super) struct LeaderState {
     held: BTreeMap<NodeName, HeldCatalog>,
+    /// The newest failure of nodes whose newest compile failed.
+    failed: BTreeMap<NodeName, CompileFailed>,
+    pub(super) joins: JoinCompiles,
+    /// Nodes that were compiled in their environment for the first time since
+    /// this leader started.
+    pub(super) appeared: BTreeSet<NodeName>,
     environments: BTreeSet<EnvironmentName>,
     agenda: CheckSchedule,
 }
@@ -97,16 +111,16 @@ impl ReleaseWorker {
     async fn lead(&self) -> Result<(), ServiceError> {
         let store = &self.releases.store;
         let mut compiled = Follow::new(store.clone(), keys::COMPILED);
+        let mut failed = Follow::new(store.clone(), keys::COMPILE_ERRORS);
         let mut heads = Follow::new(store.clone(), keys::RELEASE_HEADS);
         let mut holds = Follow::new(store.clone(), keys::RELEASE_HOLDS);
         let mut policies = Follow::new(store.clone(), keys::ENVIRONMENTS);
         let mut collect = tokio::time::interval(self.releases.options.collect_every);
-        let mut lead = LeaderState {
-            held: BTreeMap::new(),
-            environments: BTreeSet::new(),
-            agenda: CheckSchedule::default(),
-        };
+        let mut lead = LeaderState::default();
         lead.take_compiled(compiled.next().await?, &self.releases.options);
+        lead.take_failed(failed.next().await?, &self.releases.options);
+        // A node that is compiled already is not new to this leader.
+        lead.appeared.clear();
         lead.take_settings(heads.next().await?, keys::parse_release_head);
         // A previous leader may have stopped anywhere.
         for environment in lead.environments.clone() {
@@ -116,6 +130,13 @@ impl ReleaseWorker {
             let due = lead.agenda.next();
             tokio::select! {
                 followed = compiled.next() => lead.take_compiled(followed?, &self.releases.options),
+                followed = failed.next() => lead.take_failed(followed?, &self.releases.options),
+                ended = lead.joins.ended() => {
+                    if let Some(environment) = ended {
+                        lead.schedule(&environment, &self.releases.options);
+                    }
+                    lead.joins.start(&self.compiler);
+                }
                 followed = heads.next() => lead.take_settings(followed?, keys::parse_release_head),
                 followed = holds.next() => lead.take_settings(followed?, keys::parse_release_hold),
                 followed = policies.next() => lead.take_settings(followed?, policy::parse_settings),
@@ -128,44 +149,67 @@ impl ReleaseWorker {
     /// Handles the environments that are due.
     async fn apply_due(&self, lead: &mut LeaderState) {
         for environment in lead.agenda.take_due(Instant::now()) {
-            let again = match self.advance(&environment, &lead.held).await {
-                Ok(true) => continue,
-                Ok(false) => TURN,
+            let again = match self.advance(&environment, lead).await {
+                Ok(None) => continue,
+                Ok(Some(again)) => again,
                 Err(error) => {
                     tracing::warn!(%environment, error = %error, "releasing failed; retrying");
-                    RETRY
+                    Instant::now() + RETRY
                 }
             };
-            lead.agenda.at(&environment, Instant::now() + again);
+            lead.agenda.at(&environment, again);
         }
     }
 
-    /// Brings one environment to its desired state. Returns false if something
-    /// changed in between, which must be read first.
-    async fn advance(
+    /// Brings one environment to its desired state. Returns the time of the
+    /// next check, if one is needed although nothing changes.
+    pub(super) async fn advance(
         &self,
         environment: &EnvironmentName,
-        held: &BTreeMap<NodeName, HeldCatalog>,
-    ) -> Result<bool, ServiceError> {
+        lead: &mut LeaderState,
+    ) -> Result<Option<Instant>, ServiceError> {
         self.apply(environment, Extent::News).await?;
-        if self.releases.hold_of(environment).await?.is_some() {
-            return Ok(true);
-        }
-        let held: HeldCatalogs = held
-            .iter()
-            .filter(|(_, held)| held.environment == *environment)
-            .map(|(node, held)| (node.clone(), held.clone()))
-            .collect();
+        let held: HeldCatalogs = lead.held_in(environment);
+        let is_held = self.releases.hold_of(environment).await?.is_some();
         let policy = self.releases.policy(environment).await?;
-        match self.release(environment, policy, &held).await? {
-            ProposalOutcome::NothingToDo => Ok(true),
-            ProposalOutcome::Overtaken => Ok(false),
-            ProposalOutcome::Released(release) => {
-                tracing::info!(%environment, release = %release.number, changed = release.changed, "released");
+        let mut again = None;
+        if policy == ReleasePolicy::Auto && !is_held {
+            let (outcome, withheld) = self.release(environment, &held).await?;
+            match outcome {
+                ProposalOutcome::NothingToDo => {}
+                ProposalOutcome::Overtaken => return Ok(Some(Instant::now() + TURN)),
+                ProposalOutcome::Released(release) => {
+                    tracing::info!(%environment, release = %release.number, changed = release.changed, "released");
+                    self.apply(environment, Extent::News).await?;
+                }
+            }
+            again = withheld.then(|| Instant::now() + ROLLED_BACK_CHECK);
+        }
+        let failed: BTreeMap<&NodeName, &CompileFailed> = (lead.failed.iter())
+            .filter(|(node, failed)| {
+                failed.environment == *environment && !held.contains_key(*node)
+            })
+            .collect();
+        let is_here = |node: &&NodeName| held.contains_key(*node) || failed.contains_key(*node);
+        let appeared: BTreeSet<NodeName> =
+            (lead.appeared.iter()).filter(is_here).cloned().collect();
+        let nodes = CompiledNodes {
+            held: &held,
+            failed,
+            appeared: &appeared,
+        };
+        let joined = self.releases.join(environment, &nodes, &mut lead.joins);
+        match joined.await? {
+            JoinStep::Done => lead.appeared.retain(|node| !appeared.contains(node)),
+            JoinStep::Overtaken => return Ok(Some(Instant::now() + TURN)),
+            JoinStep::Released => {
                 self.apply(environment, Extent::News).await?;
-                Ok(true)
+                return Ok(Some(Instant::now()));
             }
         }
+        lead.joins.start(&self.compiler);
+        let retry = lead.joins.retry(environment);
+        Ok(again.into_iter().chain(retry).min())
     }
 
     async fn apply(
@@ -177,93 +221,34 @@ impl ReleaseWorker {
         Ok(())
     }
 
-    /// Creates the release that the policy requires, if any.
+    /// Creates the release that the policy `auto` requires, if any. Also
+    /// returns whether rolled-back catalogs were left out.
     async fn release(
         &self,
         environment: &EnvironmentName,
-        policy: ReleasePolicy,
         held: &HeldCatalogs,
-    ) -> Result<ProposalOutcome, ServiceError> {
-        let head = self.releases.head(environment).await?;
-        let (newest, map) = self.releases.newest_map(environment, &head).await?;
-        let map = self.releases.present(environment, map, held).await?;
-        let next = ReleaseNumber(number_of(&head).0 + 1);
-        let proposal = match policy {
-            ReleasePolicy::Auto => Some(automatic(map, held, next)),
-            ReleasePolicy::Manual => {
-                let newest = newest.as_ref();
-                self.added(environment, newest, map, held, next).await?
-            }
-        };
-        let Some(proposal) = proposal else {
-            return Ok(ProposalOutcome::NothingToDo);
-        };
-        let newest = newest.map(|release| release.map);
-        let proposed = self.releases.propose(environment, &head, newest, proposal);
-        proposed.await
-    }
-
-    /// Returns the nodes that came after the release whose rule covers them,
-    /// with catalogs of code that is already released.
-    async fn added(
-        &self,
-        environment: &EnvironmentName,
-        newest: Option<&Release>,
-        map: ReleaseMap,
-        held: &HeldCatalogs,
-        next: ReleaseNumber,
-    ) -> Result<Option<Proposal>, ServiceError> {
-        let codes: BTreeSet<_> = map
-            .values()
-            .filter_map(|entry| entry.code_id.as_ref())
-            .collect();
-        let new: BTreeSet<NodeName> = held
-            .iter()
-            .filter(|(node, held)| !map.contains_key(*node) && codes.contains(&held.code_id))
-            .map(|(node, _)| node.clone())
-            .collect();
-        let (Some(newest), false) = (newest, new.is_empty()) else {
-            return Ok(None);
-        };
-        let Some((rule_of, rule, mode)) = self.rule(environment, newest).await? else {
-            return Ok(None);
-        };
-        let covered = self.releases.covers(environment, &rule, held).await?;
-        let chosen = covered.intersection(&new).cloned().collect();
-        Ok(Some(Proposal {
-            map: overlaid(map, held, &chosen, mode, next),
-            kind: ReleaseKind::Added { rule_of },
-            mode,
-            by: "bunraku".to_owned(),
-            reason: None,
-            hold: None,
-        }))
-    }
-
-    /// Returns the rule for new nodes: that of the newest release that a user
-    /// created or rolled back to.
-    async fn rule(
-        &self,
-        environment: &EnvironmentName,
-        newest: &Release,
-    ) -> Result<Option<(ReleaseNumber, ReleaseTo, RunMode)>, ServiceError> {
-        let mut release = newest.summary.clone();
-        for _ in 0..LONGEST_CHAIN {
-            let of = match release.kind {
-                ReleaseKind::Created(to) => return Ok(Some((release.number, to, release.mode))),
-                ReleaseKind::Auto => {
-                    return Ok(Some((release.number, ReleaseTo::Everything, release.mode)));
+    ) -> Result<(ProposalOutcome, bool), ServiceError> {
+        let releases = &self.releases;
+        let head = releases.head(environment).await?;
+        let (newest, map) = releases.newest_map(environment, &head).await?;
+        let rules = releases.rules_of(environment, newest.as_ref()).await?;
+        let map = releases.present(environment, map, held).await?;
+        let mut allowed = held.clone();
+        for (node, held) in held {
+            if rules.rolled_back.contains(&held.code_id) {
+                let code = releases.current_code(node, held).await?;
+                if rules.rolled_back.contains(&code) {
+                    allowed.remove(node);
                 }
-                ReleaseKind::Added { rule_of } => rule_of,
-                ReleaseKind::Rollback { release } => release,
-            };
-            release = match self.releases.release(environment, of).await {
-                Ok(found) => found.summary,
-                Err(ServiceError::NotFound { .. }) => return Ok(None),
-                Err(error) => return Err(error),
-            };
+            }
         }
-        Ok(None)
+        let withheld = allowed.len() < held.len();
+        let proposal = automatic(map, &rules, &allowed, next_number(&head));
+        let known = newest.map(|release| (release.map, rules));
+        let proposed = releases
+            .propose(environment, &head, known, proposal)
+            .await?;
+        Ok((proposed, withheld))
     }
 
     async fn collect(&self, environments: &BTreeSet<EnvironmentName>) {
@@ -280,18 +265,36 @@ impl ReleaseWorker {
 
 /// Proposes a release of everything that is newer than the nodes' catalogs.
 /// Nodes that a user released in noop mode stay in noop mode.
-fn automatic(map: ReleaseMap, held: &HeldCatalogs, next: ReleaseNumber) -> Proposal {
+fn automatic(
+    map: ReleaseMap,
+    rules: &JoinRules,
+    held: &HeldCatalogs,
+    next: ReleaseNumber,
+) -> Proposal {
     let mut new = map.clone();
     for mode in [RunMode::Enforce, RunMode::Noop] {
         let of_this_mode = held.iter().filter(|(node, held)| match map.get(*node) {
-            Some(entry) => entry.mode == mode && entry.catalog != held.catalog,
+            Some(entry) => entry.mode == mode && entry.catalog != Some(held.catalog),
             None => mode == RunMode::Enforce,
         });
         let chosen = of_this_mode.map(|(node, _)| node.clone()).collect();
         new = overlaid(new, held, &chosen, mode, next);
     }
+    let is_new = |node: &NodeName| new.get(node).is_some_and(|entry| entry.since == next);
+    let brought = held.iter().filter(|(node, _)| is_new(node));
+    let newest = brought.map(|(_, held)| (held.compiled_at, &held.code_id));
+    let join_rules = match newest.max() {
+        None => rules.clone(),
+        Some((_, code_id)) => rules.with(JoinRule {
+            release: next,
+            code_id: code_id.clone(),
+            mode: RunMode::Enforce,
+            covers: JoinCoverage::All,
+        }),
+    };
     Proposal {
         map: new,
+        join_rules,
         kind: ReleaseKind::Auto,
         mode: RunMode::Enforce,
         by: "bunraku".to_owned(),
@@ -303,16 +306,17 @@ fn automatic(map: ReleaseMap, held: &HeldCatalogs, next: ReleaseNumber) -> Propo
 impl LeaderState {
     /// Gathers compiled catalogs. They are handled when no more arrive, or
     /// after the longest wait.
-    fn take_compiled(&mut self, followed: FollowEvent, options: &ReleaseOptions) {
-        let changes = match followed {
-            FollowEvent::Snapshot { items, .. } => items.into_iter().map(Change::Put).collect(),
-            FollowEvent::Changes(batch) => batch.changes,
-        };
-        for change in changes {
+    pub(super) fn take_compiled(&mut self, followed: FollowEvent, options: &ReleaseOptions) {
+        for change in changes(followed) {
             let before = match change {
                 Change::Put(entry) => match compiled_catalogs::read(&entry) {
                     Ok(Some((node, held))) => {
+                        self.joins.forget(&node);
                         self.schedule(&held.environment, options);
+                        let known = self.held.get(&node).map(|known| &known.environment);
+                        if known != Some(&held.environment) {
+                            self.appeared.insert(node.clone());
+                        }
                         self.held.insert(node, held)
                     }
                     Ok(None) => None,
@@ -329,6 +333,44 @@ impl LeaderState {
                 self.schedule(&before.environment, options);
             }
         }
+    }
+
+    /// Gathers failures: a node that never compiled may compile from released
+    /// code.
+    pub(super) fn take_failed(&mut self, followed: FollowEvent, options: &ReleaseOptions) {
+        for change in changes(followed) {
+            match change {
+                Change::Put(entry) => {
+                    let node = keys::parse_node_below(keys::COMPILE_ERRORS, &entry.key);
+                    let failed = document::decode::<CompileFailed>(&entry);
+                    let (Some(node), Ok(failed)) = (node, failed) else {
+                        tracing::error!(
+                            key = entry.key,
+                            "ignoring a compile failure that cannot be read"
+                        );
+                        continue;
+                    };
+                    self.joins.forget(&node);
+                    if !self.held.contains_key(&node) {
+                        self.appeared.insert(node.clone());
+                    }
+                    self.schedule(&failed.environment, options);
+                    self.failed.insert(node, failed);
+                }
+                Change::Delete { key } => {
+                    if let Some(node) = keys::parse_node_below(keys::COMPILE_ERRORS, &key) {
+                        self.failed.remove(&node);
+                    }
+                }
+            }
+        }
+    }
+
+    fn held_in(&self, environment: &EnvironmentName) -> HeldCatalogs {
+        let all = self.held.iter();
+        all.filter(|(_, held)| held.environment == *environment)
+            .map(|(node, held)| (node.clone(), held.clone()))
+            .collect()
     }
 
     fn schedule(&mut self, environment: &EnvironmentName, options: &ReleaseOptions) {
@@ -357,6 +399,13 @@ impl LeaderState {
             self.agenda.at(&environment, Instant::now());
             self.environments.insert(environment);
         }
+    }
+}
+
+fn changes(followed: FollowEvent) -> Vec<Change> {
+    match followed {
+        FollowEvent::Snapshot { items, .. } => items.into_iter().map(Change::Put).collect(),
+        FollowEvent::Changes(batch) => batch.changes,
     }
 }
 

@@ -72,9 +72,19 @@ impl TargetBoard {
         &self,
         node: &NodeName,
     ) -> Result<Option<Arc<KnownTarget>>, ServiceError> {
-        if let Some(entry) = self.store.get(&keys::target(node)).await? {
+        let before = {
+            let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+            entries.by_node.get(node).map(|known| known.modified)
+        };
+        let stored = self.store.get(&keys::target(node)).await?;
+        {
             let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
-            put(&mut entries, &entry);
+            match &stored {
+                Some(entry) => {
+                    put(&mut entries, entry);
+                }
+                None => entries.withdraw(node, before),
+            }
         }
         self.get(node).await
     }
@@ -88,21 +98,31 @@ impl TargetBoard {
                 self.get_newest(node).await?;
                 continue;
             }
-            let question = {
+            let known: Vec<Option<Revision>> = {
                 let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
-                chunk.iter().fold(Transaction::new(), |question, node| {
-                    let key = keys::target(node);
-                    let as_known = match entries.by_node.get(node) {
-                        Some(known) => Compare::Modified(key.clone(), known.modified),
-                        None => Compare::Absent(key.clone()),
-                    };
-                    question.when(as_known).read_on_failure(key)
-                })
+                let known = chunk.iter().map(|node| entries.by_node.get(node));
+                known
+                    .map(|known| known.map(|known| known.modified))
+                    .collect()
             };
+            let both = chunk.iter().zip(&known);
+            let question = both.fold(Transaction::new(), |question, (node, known)| {
+                let key = keys::target(node);
+                let as_known = match known {
+                    Some(modified) => Compare::Modified(key.clone(), *modified),
+                    None => Compare::Absent(key.clone()),
+                };
+                question.when(as_known).read_on_failure(key)
+            });
             if let TransactionOutcome::Refused(found) = self.store.commit(question).await? {
                 let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
-                for entry in found.iter().flatten() {
-                    put(&mut entries, entry);
+                for (node, (before, entry)) in chunk.iter().zip(known.into_iter().zip(found)) {
+                    match entry {
+                        Some(entry) => {
+                            put(&mut entries, &entry);
+                        }
+                        None => entries.withdraw(node, before),
+                    }
                 }
             }
         }
@@ -192,6 +212,16 @@ fn delete(entries: &mut Entries, key: &str, at: Revision) -> Option<NodeName> {
 }
 
 impl Entries {
+    /// Removes a target that is not in the store any more, although the watch
+    /// is behind. `before` is its revision before the store was read: a target
+    /// that came after the read stays.
+    fn withdraw(&mut self, node: &NodeName, before: Option<Revision>) {
+        let known = self.by_node.get(node).map(|known| known.modified);
+        if known.is_some() && known == before {
+            self.by_node.remove(node);
+        }
+    }
+
     /// Returns true if the known target is newer than this revision: it was
     /// read from the store directly, and the watch is behind.
     fn is_after(&self, node: &NodeName, revision: Revision) -> bool {
@@ -211,4 +241,59 @@ fn decode_target(entry: &KeyValue) -> Result<Arc<KnownTarget>, ServiceError> {
         stored,
         modified: entry.modified,
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bunraku_model::ContentId;
+    use bunraku_store::testing::MemoryStore;
+    use serde_json::json;
+
+    fn target(release: u64) -> serde_json::Value {
+        let id = ContentId::of(b"catalog");
+        json!({"environment": "production", "release": release, "catalog": id, "mode": "enforce",
+            "content": id})
+    }
+
+    /// The watch is behind in this test: the board hears of nothing.
+    #[tokio::test]
+    async fn a_withdrawn_target_is_gone_for_those_who_ask_for_the_newest() {
+        let store: SharedStore = Arc::new(MemoryStore::new());
+        let board = TargetBoard::new(store.clone());
+        let nodes = ["web-1", "web-2"].map(|name| NodeName::new(name).expect("a name"));
+        for node in &nodes {
+            let put = Transaction::new().put(keys::target(node), document::encode(&target(1)));
+            store.commit(put).await.expect("written");
+        }
+        let all = document::read_all(&*store, keys::TARGETS).await;
+        assert_eq!(board.fill(&all.expect("read")).len(), 2);
+        let gone = Transaction::new().delete(keys::target(&nodes[0]));
+        store.commit(gone).await.expect("deleted");
+        assert!(board.get(&nodes[0]).await.expect("known").is_some());
+        board.refresh(&nodes).await.expect("read");
+        assert!(board.get(&nodes[0]).await.expect("known").is_none());
+        let newest = board.get_newest(&nodes[1]).await.expect("read");
+        assert!(newest.is_some());
+        let gone = Transaction::new().delete(keys::target(&nodes[1]));
+        store.commit(gone).await.expect("deleted");
+        assert!(board.get_newest(&nodes[1]).await.expect("read").is_none());
+    }
+
+    #[tokio::test]
+    async fn a_target_that_came_after_the_read_stays() {
+        let store: SharedStore = Arc::new(MemoryStore::new());
+        let node = NodeName::new("web-1").expect("a name");
+        let put = Transaction::new().put(keys::target(&node), document::encode(&target(1)));
+        store.commit(put).await.expect("written");
+        let board = TargetBoard::new(store.clone());
+        let all = document::read_all(&*store, keys::TARGETS).await;
+        board.fill(&all.expect("read"));
+        let mut entries = board
+            .entries
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        entries.withdraw(&node, None);
+        assert!(entries.by_node.contains_key(&node));
+    }
 }

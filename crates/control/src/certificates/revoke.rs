@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bunraku_model::{NodeName, Role};
 use bunraku_signer::{AuthorityDescription, SignerError};
-use bunraku_store::{Compare, KeyValue, Range, Transaction, WatchStart};
+use bunraku_store::{Compare, KeyValue, Transaction, WatchStart, newest_revision};
 use bunraku_wire::Serial;
 use bunraku_wire::api::RevokeRequest;
 use bunraku_wire::revocation::RevokedCertificate;
@@ -110,6 +110,12 @@ impl Certificates {
         }
     }
 
+    /// Returns whether all certificates of this name are revoked.
+    pub async fn are_revoked(&self, name: &NodeName) -> Result<bool, ServiceError> {
+        let all = self.certificates_of(name).await?;
+        Ok(!all.is_empty() && all.iter().all(|stored| stored.revoked.is_some()))
+    }
+
     pub(super) async fn store_revoked_serial(
         &self,
         serial: &Serial,
@@ -182,11 +188,7 @@ impl Certificates {
             let read = self.signer.puppet_lists(None).await.map_err(failed)?;
             return Ok(read.map_or_else(String::new, |lists| lists.pem));
         }
-        let newest = Range {
-            limit: 1,
-            ..Range::prefix(keys::CERTIFICATES)
-        };
-        let page = self.store.range(newest).await?;
+        let newest = newest_revision(&*self.store).await?;
         let revoked: Vec<RevokedCertificate> = self
             .stored_under(keys::CERTIFICATES)
             .await?
@@ -204,7 +206,7 @@ impl Certificates {
             return Ok(pem);
         }
         // The store's revision only grows within an epoch, so a later list has a higher number.
-        let number = self.epoch.floor().saturating_add(page.revision.0.max(1));
+        let number = self.epoch.floor().saturating_add(newest.0.max(1));
         match self
             .signer
             .revocation_lists(revoked.clone(), number, now)

@@ -1,6 +1,8 @@
 //! Metrics for Prometheus.
 
 mod compiles;
+mod fleet;
+mod space;
 
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -15,6 +17,8 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
 pub use compiles::CompileMetrics;
+pub use fleet::{FleetMetrics, NodeCondition};
+use space::SpaceMetrics;
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
 struct RequestLabels {
@@ -72,12 +76,14 @@ pub struct Metrics {
     runs: Family<EndingLabels, Counter>,
     report_events: Counter<u64, AtomicU64>,
     pub compiles: std::sync::Arc<CompileMetrics>,
+    pub fleet: std::sync::Arc<FleetMetrics>,
     members: Family<StateLabels, Gauge>,
     member_health: Gauge,
     datastores: Gauge,
     datastores_healthy: Gauge,
     datastore_changes: Gauge,
     pub without_majority: Gauge,
+    space: SpaceMetrics,
 }
 
 impl Default for Metrics {
@@ -100,12 +106,14 @@ impl Default for Metrics {
             runs: Family::default(),
             report_events: Counter::default(),
             compiles: std::sync::Arc::default(),
+            fleet: std::sync::Arc::default(),
             members: Family::default(),
             member_health: Gauge::default(),
             datastores: Gauge::default(),
             datastores_healthy: Gauge::default(),
             datastore_changes: Gauge::default(),
             without_majority: Gauge::default(),
+            space: SpaceMetrics::default(),
             registry: Registry::default(),
         };
         registry.register(
@@ -209,6 +217,8 @@ impl Default for Metrics {
             metrics.without_majority.clone(),
         );
         metrics.compiles.register(&mut registry);
+        metrics.fleet.register(&mut registry);
+        metrics.space.register(&mut registry);
         Self {
             registry,
             ..metrics
@@ -263,6 +273,11 @@ impl Metrics {
         self.datastores_healthy.set(count(sight.datastores_healthy));
         let changes = i64::try_from(sight.changes).unwrap_or(i64::MAX);
         self.datastore_changes.set(changes);
+    }
+
+    /// Sets the metrics of the store's space to the last observation.
+    pub fn store_space(&self, space: &bunraku_store::StoreSpace) {
+        self.space.set(space);
     }
 
     pub fn run_ended(&self, ending: &'static str) {

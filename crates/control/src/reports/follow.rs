@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use bunraku_model::{NodeName, NodeRunId};
-use bunraku_store::{Change, Range, Revision, StoreError, WatchStart, WatchStream};
+use bunraku_store::{Change, Revision, StoreError, WatchStart, WatchStream, newest_revision};
 use bunraku_wire::api::{NumberedEvent, ReportEvent, ReportStreamMessage};
 use futures::StreamExt;
 
@@ -49,7 +49,7 @@ impl Reports {
         let mut ready = VecDeque::new();
         let after = match cursor {
             None => {
-                let newest = self.newest_revision().await?;
+                let newest = newest_revision(&*self.store).await?;
                 let cursor = newest.to_string();
                 ready.push_back(ReportStreamMessage::Open { cursor });
                 newest
@@ -65,15 +65,6 @@ impl Reports {
             changes: None,
             ready,
         })
-    }
-
-    async fn newest_revision(&self) -> Result<Revision, ServiceError> {
-        let range = Range {
-            limit: 1,
-            keys_only: true,
-            ..Range::prefix(keys::REPORTS)
-        };
-        Ok(self.store.range(range).await?.revision)
     }
 }
 
@@ -146,7 +137,7 @@ impl EventStream {
             match self.take().await {
                 Ok(()) => {}
                 Err(StoreError::Compacted { .. }) => {
-                    self.after = self.reports.newest_revision().await?;
+                    self.after = newest_revision(&*self.reports.store).await?;
                     self.changes = None;
                     return Ok(ReportStreamMessage::Gap);
                 }

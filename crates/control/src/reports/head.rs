@@ -40,6 +40,9 @@ pub struct ReportHead {
     /// The blob with all events, once the run is finished.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<ContentId>,
+    /// `true` if the events are one small value in the store, instead of a blob.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub packed: bool,
 }
 
 /// The effect of a batch.
@@ -102,6 +105,7 @@ impl ReportHead {
             last_received: arrival.now,
             bytes: 0,
             content: None,
+            packed: false,
         })
     }
 
@@ -137,6 +141,11 @@ impl ReportHead {
                 message: event.message.as_ref().map(shortened),
             });
         }
+    }
+
+    /// Returns whether all events are in one piece.
+    pub(super) fn is_settled(&self) -> bool {
+        self.content.is_some() || self.packed
     }
 
     pub(super) fn receipt(&self) -> ReportReceipt {

@@ -1,7 +1,7 @@
 //! The report service: the actions of nodes, event by event.
 //!
 //! A report is a head (small, one key) and its events: one key per batch while
-//! the run is in progress, one blob once it is finished. A batch is stored in one
+//! the run is in progress, one value or one blob once it is finished. A batch is stored in one
 //! transaction that compares the head. Of two overlapping batches one wins, and
 //! the other is dropped or continues after it.
 //!
@@ -13,6 +13,7 @@
 mod budget;
 mod follow;
 mod head;
+mod last_run;
 mod outputs;
 mod read;
 mod retention;
@@ -29,6 +30,7 @@ use serde::{Deserialize, Serialize};
 
 pub use follow::FollowedEvents;
 pub use head::ReportHead;
+pub(crate) use last_run::StoredLastRun;
 pub use read::ReportFilter;
 pub use subscribe::{NodeRunNews, ReportSubscription};
 
@@ -196,6 +198,9 @@ impl Reports {
             );
         if known.is_none() {
             transaction = self.index(transaction, head).await?;
+        }
+        if head.finished.is_some() {
+            transaction = last_run::note(&*self.store, transaction, head).await?;
         }
         let new = RunEvents {
             node: &head.node,

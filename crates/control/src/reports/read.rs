@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 
 use bunraku_model::{Connection, ContentId, NodeName, NodeRunId};
 use bunraku_store::Range;
-use bunraku_wire::api::{NumberedEvent, ReportEvent, ReportPage, ReportSummary};
+use bunraku_wire::api::{NumberedEvent, ReportEvent, ReportPage, ReportSummary, RunMode};
 use flate2::read::GzDecoder;
 use futures::{StreamExt, TryStreamExt};
 use serde_json::{Map, Value};
@@ -19,6 +19,26 @@ use crate::{ServiceError, document, keys};
 const LOOKED_AT: usize = 5_000;
 /// The number of heads read concurrently.
 const AT_ONCE: usize = 16;
+
+fn no_such_report(node: &NodeName, run: NodeRunId) -> ServiceError {
+    ServiceError::NotFound {
+        what: format!("a report of run {run} of `{node}`"),
+        hint: Some("list reports with `bunraku report list`".to_owned()),
+    }
+}
+
+/// Reads compressed events, one line each.
+fn unzip(zipped: &[u8]) -> Result<Vec<NumberedEvent>, ServiceError> {
+    let unreadable =
+        |source: std::io::Error| ServiceError::internal("cannot read a report's events", source);
+    let mut events = Vec::new();
+    for line in BufReader::new(GzDecoder::new(zipped)).lines() {
+        let line = line.map_err(unreadable)?;
+        let event = serde_json::from_str(&line).map_err(|error| unreadable(error.into()))?;
+        events.push(event);
+    }
+    Ok(events)
+}
 
 /// The filter of a report list.
 #[derive(Clone, Debug)]
@@ -206,19 +226,20 @@ impl Reports {
         from: u64,
     ) -> Result<Vec<NumberedEvent>, ServiceError> {
         let (node, run) = (&head.node, head.run);
-        let mut content = head.content;
+        let mut current = head.clone();
         loop {
-            let mut events = match content {
-                Some(content) => self.in_one_piece(content).await?,
-                None => self.chunks(node, run, from).await?,
+            let mut events = match (current.content, current.packed) {
+                (Some(content), _) => self.in_one_piece(content).await?,
+                (None, true) => self.packed(node, run).await?,
+                (None, false) => self.chunks(node, run, from).await?,
             };
             let end = events.last().map_or(from, end_of);
-            if content.is_some() || end >= head.next {
+            if current.is_settled() || end >= head.next {
                 events.retain(|event| end_of(event) > from);
                 return Ok(events);
             }
             // Compacted between reading the head and reading the chunks.
-            content = self.existing(node, run).await?.content;
+            current = self.existing(node, run).await?;
         }
     }
 
@@ -252,25 +273,24 @@ impl Reports {
 
     async fn in_one_piece(&self, content: ContentId) -> Result<Vec<NumberedEvent>, ServiceError> {
         let zipped = self.blobs.read(content).await.map_err(blob_error)?;
-        let unreadable = |source: std::io::Error| {
-            ServiceError::internal("cannot read a report's events", source)
-        };
-        let mut events = Vec::new();
-        for line in BufReader::new(GzDecoder::new(zipped.as_slice())).lines() {
-            let line = line.map_err(unreadable)?;
-            let event = serde_json::from_str(&line).map_err(|error| unreadable(error.into()))?;
-            events.push(event);
+        unzip(&zipped)
+    }
+
+    async fn packed(
+        &self,
+        node: &NodeName,
+        run: NodeRunId,
+    ) -> Result<Vec<NumberedEvent>, ServiceError> {
+        match self.store.get(&keys::report_packed(node, run)).await? {
+            Some(entry) => unzip(&entry.value),
+            None => Err(no_such_report(node, run)),
         }
-        Ok(events)
     }
 
     async fn existing(&self, node: &NodeName, run: NodeRunId) -> Result<ReportHead, ServiceError> {
         match self.head(node, run).await? {
             Some(known) => Ok(known.document),
-            None => Err(ServiceError::NotFound {
-                what: format!("a report of run {run} of `{node}`"),
-                hint: Some("list reports with `bunraku report list`".to_owned()),
-            }),
+            None => Err(no_such_report(node, run)),
         }
     }
 
@@ -290,6 +310,18 @@ impl Reports {
             .into_iter()
             .max_by_key(|head| (head.first_received, head.run));
         Ok(newest)
+    }
+
+    /// Returns the newest report of a run that applied a catalog to the node, without its events.
+    pub async fn newest_applied(
+        &self,
+        node: &NodeName,
+    ) -> Result<Option<ReportHead>, ServiceError> {
+        let heads = self.heads_of(node).await?;
+        let applied = heads
+            .into_iter()
+            .filter(|head| head.started.catalog.is_some() && head.started.mode == RunMode::Enforce);
+        Ok(applied.max_by_key(|head| (head.first_received, head.run)))
     }
 
     async fn heads_of(&self, node: &NodeName) -> Result<Vec<ReportHead>, ServiceError> {

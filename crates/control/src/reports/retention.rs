@@ -1,5 +1,7 @@
 //! Compaction of finished reports, and deletion of old ones.
 //!
+//! The events of a small report become one value, those of a large one a blob.
+//!
 //! Both are safe to skip and to repeat, on any number of servers: the head is
 //! compared, and [`Reports::upkeep`] finds leftovers.
 
@@ -19,6 +21,9 @@ use crate::{ServiceError, keys};
 
 /// The number of reports read at a time when looking for old ones.
 const PAGE: usize = 200;
+/// The most bytes of compressed events that become a value in the store. A blob of this size costs
+/// seven writes and four more keys.
+const LARGEST_PACKED: usize = 16 << 10;
 
 impl Reports {
     /// Runs after the last event: moves the events into one blob, and deletes the
@@ -83,10 +88,13 @@ impl Reports {
                 let leftover = Transaction::new().delete(keys::open_report(node, run));
                 return Ok(Swap::Write(leftover, ()));
             };
-            if known.document.finished.is_none() || known.document.content.is_some() {
+            if known.document.finished.is_none() || known.document.is_settled() {
                 return Ok(Swap::Done(()));
             }
             let zipped = zip(&self.chunks(node, run, 0).await?);
+            if zipped.len() <= LARGEST_PACKED {
+                return Ok(Swap::Write(settled_small(&known, zipped), ()));
+            }
             let written =
                 (self.blobs.put(&mut zipped.as_slice(), None).await).map_err(blob_error)?;
             pins.add(written.pin);
@@ -104,18 +112,12 @@ impl Reports {
         content: ContentId,
     ) -> Result<Transaction, ServiceError> {
         let (node, run) = (&known.document.node, known.document.run);
-        let key = keys::report(node, run);
         let head = ReportHead {
             content: Some(content),
             ..known.document.clone()
         };
-        let transaction = Transaction::new()
-            .when_unchanged(&key, Some(&known.entry))
-            .put(key, document::encode(&head))
-            .delete(keys::open_report(node, run))
-            .delete_prefix(keys::report_events_of(node, run));
         self.blobs
-            .reference_in(transaction, content, &referrer(node, run))
+            .reference_in(settled(known, &head), content, &referrer(node, run))
             .await
             .map_err(blob_error)
     }
@@ -147,6 +149,7 @@ impl Reports {
                 .delete(key)
                 .delete(keys::report_time(head.first_received, run))
                 .delete(keys::open_report(node, run))
+                .delete(keys::report_packed(node, run))
                 .delete_prefix(keys::report_events_of(node, run));
             for id in indexed_ids(head) {
                 let key = keys::report_id(id);
@@ -170,6 +173,26 @@ impl Reports {
         })
         .await
     }
+}
+
+/// Replaces the head of a finished report, and removes the events in their batches.
+fn settled(known: &Versioned<ReportHead>, head: &ReportHead) -> Transaction {
+    let key = keys::report(&head.node, head.run);
+    Transaction::new()
+        .when_unchanged(&key, Some(&known.entry))
+        .put(key, document::encode(head))
+        .delete(keys::open_report(&head.node, head.run))
+        .delete_prefix(keys::report_events_of(&head.node, head.run))
+}
+
+/// Stores the events of a small report as one value.
+fn settled_small(known: &Versioned<ReportHead>, zipped: Vec<u8>) -> Transaction {
+    let head = ReportHead {
+        packed: true,
+        ..known.document.clone()
+    };
+    let key = keys::report_packed(&head.node, head.run);
+    settled(known, &head).put(key, zipped)
 }
 
 fn referrer(node: &NodeName, run: NodeRunId) -> String {

@@ -7,9 +7,9 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-use bunraku_model::{NodeName, NodeRunId};
+use bunraku_model::{CatalogId, NodeName, NodeRunId};
 use bunraku_store::{Change, WatchBatch, WatchStart, WatchStream};
-use bunraku_wire::api::{EventCounts, RunFinished, RunStarted};
+use bunraku_wire::api::{EventCounts, FailedResource, RunFinished, RunStarted};
 use futures::StreamExt;
 
 use super::Reports;
@@ -38,6 +38,10 @@ pub enum NodeRunNews {
         node: NodeName,
         run: NodeRunId,
         finished: Box<RunFinished>,
+        /// The catalog that the run applied, if it applied one.
+        catalog: Option<CatalogId>,
+        /// The first resources that failed.
+        failures: Vec<FailedResource>,
     },
 }
 
@@ -115,9 +119,9 @@ impl ReportSubscription {
                 .watch(keys::REPORTS, WatchStart::Now)
                 .await?;
             self.changes = Some(changes);
-            let unfinished = |told: &&DeliveredPart| **told != DeliveredPart::Everything;
+            let unfinished = |delivered: &&DeliveredPart| **delivered != DeliveredPart::Everything;
             self.unread = (self.wanted.iter())
-                .filter(|(_, told)| unfinished(told))
+                .filter(|(_, delivered)| unfinished(delivered))
                 .map(|(place, _)| place.clone())
                 .collect();
         }
@@ -153,17 +157,17 @@ impl ReportSubscription {
 
     fn note(&mut self, head: &ReportHead) {
         let (node, run) = (head.node.clone(), head.run);
-        let Some(told) = self.wanted.get_mut(&(node.clone(), run)) else {
+        let Some(delivered) = self.wanted.get_mut(&(node.clone(), run)) else {
             return;
         };
-        let before = *told;
+        let before = *delivered;
         // This state is older than the one read after the watch was opened.
         if before == DeliveredPart::Everything
             || matches!(before, DeliveredPart::UpTo(next) if next >= head.next)
         {
             return;
         }
-        *told = DeliveredPart::UpTo(head.next);
+        *delivered = DeliveredPart::UpTo(head.next);
         if before == DeliveredPart::Nothing {
             self.ready.push_back(NodeRunNews::Started {
                 node: node.clone(),
@@ -172,12 +176,14 @@ impl ReportSubscription {
             });
         }
         if let Some(finished) = &head.finished {
-            *told = DeliveredPart::Everything;
+            *delivered = DeliveredPart::Everything;
             let finished = Box::new(finished.clone());
             self.ready.push_back(NodeRunNews::Finished {
                 node,
                 run,
                 finished,
+                catalog: head.started.catalog,
+                failures: head.failures.clone(),
             });
         } else if before != DeliveredPart::Nothing {
             let counts = head.counts;

@@ -222,25 +222,26 @@ mod tests {
             line.settle(|_| true, at);
             line
         };
-        let told = |before: &LockLine, after: &LockLine| {
-            let told = announced(before, after, &lock, id, at)?;
+        let notified = |before: &LockLine, after: &LockLine| {
+            let notified = announced(before, after, &lock, id, at)?;
             Some(
-                told.hosts
+                notified
+                    .hosts
                     .iter()
                     .map(ToString::to_string)
                     .collect::<Vec<_>>(),
             )
         };
         let (nobody, a, b) = (held_by(&[]), held_by(&["a"]), held_by(&["b"]));
-        assert_eq!(told(&nobody, &a), Some(vec!["a".to_owned()]));
-        assert_eq!(told(&a, &b), Some(vec!["a".to_owned(), "b".to_owned()]));
-        assert_eq!(told(&a, &held_by(&["a", "b"])), None, "one more waits");
-        assert_eq!(told(&a, &nobody), None, "it is merely given back");
+        assert_eq!(notified(&nobody, &a), Some(vec!["a".to_owned()]));
+        assert_eq!(notified(&a, &b), Some(vec!["a".to_owned(), "b".to_owned()]));
+        assert_eq!(notified(&a, &held_by(&["a", "b"])), None, "one more waits");
+        assert_eq!(notified(&a, &nobody), None, "it is merely given back");
         let mut silent = b.clone();
         silent.on_change = None;
-        assert_eq!(told(&a, &silent), None, "nobody wants to know");
+        assert_eq!(notified(&a, &silent), None, "nobody wants to know");
         let mut named = b.clone();
         named.hosts = vec![NodeName::new("app-1").expect("a name")];
-        assert_eq!(told(&a, &named), Some(vec!["app-1".to_owned()]));
+        assert_eq!(notified(&a, &named), Some(vec!["app-1".to_owned()]));
     }
 }

@@ -198,16 +198,16 @@ impl Locks {
                 may_see: request.may_see.clone(),
                 ..read.line.clone()
             };
-            // With more slots, some waiters move up at once.
-            let sessions = &read.sessions;
-            let settled = line.settle(
-                |holder| sessions.contains(&session_key(name, holder)),
-                self.clock.now(),
-            );
-            let transaction = self.transaction(name, &read, &line, &settled);
-            Ok(Swap::Write(transaction, ()))
+            Ok(self.write_settled(name, &read, &mut line))
         })
         .await
+    }
+
+    /// Returns the write of a changed lock. With more slots, some waiters move up at once.
+    fn write_settled(&self, name: &LockName, read: &LockSnapshot, line: &mut LockLine) -> Swap<()> {
+        let is_alive = |holder: &_| read.sessions.contains(&session_key(name, holder));
+        let settled = line.settle(is_alive, self.clock.now());
+        Swap::Write(self.transaction(name, read, line, &settled), ())
     }
 
     /// Returns one lock with its live holders and waiters, as far as the caller may see them.

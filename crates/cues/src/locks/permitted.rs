@@ -2,7 +2,7 @@
 
 use bunraku_control::ServiceError;
 use bunraku_model::LockName;
-use bunraku_store::{Swap, compare_and_swap};
+use bunraku_store::compare_and_swap;
 use bunraku_wire::api::locks::{Holder, LockReply, LockStatus, PermitLock};
 
 use super::{LockSnapshot, Locks, session_key, status};
@@ -34,13 +34,7 @@ impl Locks {
             self.permissions.check(may_hold)?;
             permission::extend(&mut line.may_see, &request.may_see, request.replace);
             self.permissions.check(&line.may_see)?;
-            let sessions = &read.sessions;
-            let settled = line.settle(
-                |holder| sessions.contains(&session_key(name, holder)),
-                self.clock.now(),
-            );
-            let transaction = self.transaction(name, &read, &line, &settled);
-            Ok(Swap::Write(transaction, ()))
+            Ok(self.write_settled(name, &read, &mut line))
         })
         .await
     }

@@ -25,17 +25,26 @@ async fn try_acquire(
     owner: &str,
     slots: Option<u32>,
 ) -> Result<LockReply, ServiceError> {
+    acquire_as(Role::Operator, store, owner, slots).await
+}
+
+async fn acquire_as(
+    role: Role,
+    store: &SharedStore,
+    owner: &str,
+    slots: Option<u32>,
+) -> Result<LockReply, ServiceError> {
     let request = AcquireLock {
         session: "s".to_owned(),
         lease_seconds: 3_600,
         wait_seconds: 0,
-        only_now: false,
+        only_now: role == Role::Node,
         reason: None,
         slots,
     };
     let (locks, name) = (locks(store), name());
     let owner = NodeName::new(owner).expect("a name");
-    let caller = CueCaller::new(&owner, Role::Operator);
+    let caller = CueCaller::new(&owner, role);
     locks.acquire(&name, caller, &request, Duration::ZERO).await
 }
 
@@ -238,26 +247,6 @@ async fn only_the_first_who_uses_a_lock_says_how_many_may_hold_it() {
     assert!(matches!(more, Err(ServiceError::Conflict { .. })));
 }
 
-async fn acquire_as_node(
-    store: &SharedStore,
-    node: &str,
-    slots: Option<u32>,
-) -> Result<LockReply, ServiceError> {
-    let request = AcquireLock {
-        session: "s".to_owned(),
-        lease_seconds: 3_600,
-        wait_seconds: 0,
-        only_now: true,
-        reason: None,
-        slots,
-    };
-    let node = NodeName::new(node).expect("a name");
-    let caller = CueCaller::new(&node, Role::Node);
-    locks(store)
-        .acquire(&name(), caller, &request, Duration::ZERO)
-        .await
-}
-
 #[tokio::test]
 async fn a_lock_from_before_permissions_stays_with_its_holder_and_no_other_node_gets_it() {
     let store: SharedStore = Arc::new(MemoryStore::new());
@@ -271,7 +260,7 @@ async fn a_lock_from_before_permissions_stays_with_its_holder_and_no_other_node_
     fields.remove("may_see");
     let put = Transaction::new().put(key, document::encode(&line));
     store.commit(put).await.expect("stored");
-    let kept = acquire_as_node(&store, "db-1", None).await;
+    let kept = acquire_as(Role::Node, &store, "db-1", None).await;
     let Ok(LockReply::Held {
         token,
         taken: false,
@@ -283,7 +272,7 @@ async fn a_lock_from_before_permissions_stays_with_its_holder_and_no_other_node_
     let node = CueCaller::new(&db_1, Role::Node);
     let renewed = locks(&store).renew(&name(), node, token).await;
     renewed.expect("renewed");
-    let refused = acquire_as_node(&store, "db-2", None).await;
+    let refused = acquire_as(Role::Node, &store, "db-2", None).await;
     assert!(matches!(refused, Err(ServiceError::Forbidden { .. })));
     // An operator decides: from now on the list counts, for its holder as well.
     let only_2 = bunraku_wire::api::locks::PermitLock {
@@ -294,11 +283,11 @@ async fn a_lock_from_before_permissions_stays_with_its_holder_and_no_other_node_
     permitted.expect("permitted");
     let refused = locks(&store).renew(&name(), node, token).await;
     assert!(matches!(refused, Err(ServiceError::Forbidden { .. })));
-    let busy = acquire_as_node(&store, "db-2", None).await;
+    let busy = acquire_as(Role::Node, &store, "db-2", None).await;
     assert!(matches!(busy, Ok(LockReply::Taken { .. })));
     let released = locks(&store).release(&name(), "db-1", token).await;
     released.expect("it may always let go");
-    let held = acquire_as_node(&store, "db-2", None).await;
+    let held = acquire_as(Role::Node, &store, "db-2", None).await;
     assert!(matches!(held, Ok(LockReply::Held { .. })));
 }
 
@@ -320,14 +309,14 @@ async fn a_permission_that_ends_while_a_node_asks_counts() {
         let denied = locks(&below).permit(&name(), &nobody).await;
         denied.expect("denied");
     }));
-    let refused = acquire_as_node(&meddled, "web-1", None).await;
+    let refused = acquire_as(Role::Node, &meddled, "web-1", None).await;
     assert!(matches!(refused, Err(ServiceError::Forbidden { .. })));
 }
 
 #[tokio::test]
 async fn a_node_does_not_choose_how_many_may_hold_a_lock() {
     let store: SharedStore = Arc::new(MemoryStore::new());
-    let refused = acquire_as_node(&store, "web-1", Some(4)).await;
+    let refused = acquire_as(Role::Node, &store, "web-1", Some(4)).await;
     let Err(ServiceError::Forbidden {
         hint: Some(hint), ..
     }) = refused
@@ -344,8 +333,8 @@ async fn a_node_does_not_choose_how_many_may_hold_a_lock() {
     };
     let permitted = locks(&store).permit(&name(), &one).await;
     permitted.expect("permitted");
-    let refused = acquire_as_node(&store, "web-1", Some(4)).await;
+    let refused = acquire_as(Role::Node, &store, "web-1", Some(4)).await;
     assert!(matches!(refused, Err(ServiceError::Conflict { .. })));
-    let held = acquire_as_node(&store, "web-1", Some(1)).await;
+    let held = acquire_as(Role::Node, &store, "web-1", Some(1)).await;
     assert!(matches!(held, Ok(LockReply::Held { .. })));
 }

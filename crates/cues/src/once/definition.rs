@@ -308,7 +308,7 @@ mod tests {
 
     #[test]
     fn mistakes_are_reported_with_their_location() {
-        for (definition, told) in [
+        for (definition, shown) in [
             (
                 json!({}),
                 "the definition's `command` is missing: it defines what an init runs",
@@ -364,7 +364,7 @@ mod tests {
         ] {
             assert_eq!(
                 parse(definition.clone()).expect_err("wrong"),
-                told,
+                shown,
                 "{definition}"
             );
         }

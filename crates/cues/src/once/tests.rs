@@ -76,7 +76,7 @@ async fn a_heartbeat_renews_the_lease_and_its_log_is_bounded() {
     let silent = KeepClaim { log: None };
     let kept = once.keep_alive(&app(), attempt.token, asker, &silent).await;
     kept.expect("kept");
-    assert_eq!(counting.writes(), before + 1, "the lease starts anew");
+    assert_eq!(counting.writes(), before + 1, "the lease starts again");
     let alive = KeepClaim {
         log: Some("é".repeat(200_000)),
     };

@@ -385,8 +385,8 @@ gone:
             ),
             ("a,b: {}", "1:1 is not a valid reactor name"),
         ] {
-            let told = refused(text);
-            assert!(told.starts_with(expected), "{text}: {told}");
+            let shown = refused(text);
+            assert!(shown.starts_with(expected), "{text}: {shown}");
         }
     }
 

@@ -137,7 +137,7 @@ fn batch_of(cause: Cause) -> ReportBatch {
 /// Answers all pending commands, so that a second one cannot hide behind the
 /// first. Returns how many commands hosts received.
 async fn answer_all(store: &SharedStore) -> usize {
-    let mut told = 0;
+    let mut shown = 0;
     for host in hosts() {
         let prefix = format!("{}{host}/", keys::all_pending_commands());
         for key in document::keys_under(&**store, &prefix).await.expect("read") {
@@ -145,10 +145,10 @@ async fn answer_all(store: &SharedStore) -> usize {
                 .delete(key)
                 .delete(keys::trigger_queue(&host));
             store.commit(answered).await.expect("answered");
-            told += 1;
+            shown += 1;
         }
     }
-    told
+    shown
 }
 
 async fn fired(store: &SharedStore) -> Vec<usize> {
@@ -183,14 +183,14 @@ async fn killed_at_any_write_an_event_fires_its_trigger_once() {
             {
                 let _ = first.work(&store).await;
             }
-            let mut told = answer_all(&inner).await;
+            let mut shown = answer_all(&inner).await;
             let second = Services::open(&inner).await.expect("it starts");
             // The agent sends again everything that it has no receipt for.
             let sent = second.reports.take(&name("web-1"), run, batch()).await;
             sent.expect("stored");
             second.work(&inner).await.expect("it works");
-            told += answer_all(&inner).await;
-            assert_eq!(told, hosts().len(), "cut {cut:?} write {at}");
+            shown += answer_all(&inner).await;
+            assert_eq!(shown, hosts().len(), "cut {cut:?} write {at}");
             assert_eq!(
                 fired(&inner).await,
                 [hosts().len()],
@@ -275,18 +275,18 @@ async fn what_happens_to_a_node_outside_of_runs_carries_on_the_chain_of_its_newe
     services.work(&store).await.expect("it works");
     assert_eq!(fired(&store).await.len(), 0, "the chain has ended");
     let entries = document::read_all(&*store, keys::TRIGGER_EVENTS).await;
-    let told: Vec<TriggerEvent> = (entries.expect("read").iter())
+    let shown: Vec<TriggerEvent> = (entries.expect("read").iter())
         .map(|entry| document::decode(entry).expect("an event"))
         .collect();
     assert!(
         matches!(
-            &told[..],
+            &shown[..],
             [TriggerEvent {
                 what: TriggerNews::Stopped { .. },
                 ..
             }]
         ),
-        "{told:?}"
+        "{shown:?}"
     );
 }
 
@@ -344,6 +344,7 @@ async fn lose(store: &SharedStore, services: &Services, seconds_ago: i64) {
         },
         session: uuid::Uuid::now_v7(),
         agent_version: "0".to_owned(),
+        run_method: None,
     };
     let put = Transaction::new().put(keys::node_connection(&node), document::encode(&connection));
     let loss = NodeLoss {

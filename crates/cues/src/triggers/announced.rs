@@ -60,9 +60,9 @@ impl Progress {
     /// Records a step that ends with this host.
     fn advance(&mut self, last: Option<&NodeName>, step: &NotifiedHosts) {
         self.after = last.cloned();
-        self.count += step.told.len();
+        self.count += step.reached.len();
         for (known, new) in [
-            (&mut self.hosts.told, &step.told),
+            (&mut self.hosts.reached, &step.reached),
             (&mut self.hosts.unknown, &step.unknown),
         ] {
             known.extend(new.iter().cloned());
@@ -151,13 +151,13 @@ impl Triggers {
             if limits::are_any(&limits) && !announced.released {
                 self.put_behind(step, key, &announced, &limits).await?
             } else {
-                let told = self.notify_some(step, key, &announced, &limits).await?;
-                hosts.told.extend(told.told);
-                hosts.unknown.extend(told.unknown);
+                let reached = self.notify_some(step, key, &announced, &limits).await?;
+                hosts.reached.extend(reached.reached);
+                hosts.unknown.extend(reached.unknown);
             }
         }
         Ok(FireReply::Fired {
-            hosts: hosts.told,
+            hosts: hosts.reached,
             unknown: hosts.unknown,
         })
     }

@@ -132,7 +132,7 @@ impl Triggers {
         loop {
             let notified = self.notify(&notification, ATTEMPTS, |_| Transaction::new());
             if let Some(notified) = notified.await? {
-                return Ok(!notified.told.is_empty());
+                return Ok(!notified.reached.is_empty());
             }
         }
     }

@@ -24,7 +24,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bunraku_model::{CommandId, NodeName, NodeRunId, TriggerName};
+use bunraku_model::{CommandId, NodeName, NodeRunId, TriggerName, near_names};
 use bunraku_store::{Compare, KeyValue, SharedStore, Swap, Transaction, compare_and_swap, settle};
 use bunraku_wire::api::triggers::{
     FireReply, FireTrigger, StopReason, TriggerLimits, TriggerNews, TriggerSummary,
@@ -127,8 +127,18 @@ impl Triggers {
         let mut hosts = self
             .hosts(&request.hosts, request.query.as_ref(), limits)
             .await?;
-        if node.is_some() {
-            self.keep_reachable(&mut hosts, request, limits).await?;
+        match node {
+            Some(_) => self.keep_reachable(&mut hosts, request, limits).await?,
+            None if hosts.is_empty() => {
+                return Err(ServiceError::Invalid {
+                    message: "the query matches no node, so nothing was fired".to_owned(),
+                    hint: Some(
+                        "see which nodes a query matches with `bunraku node list --query`"
+                            .to_owned(),
+                    ),
+                });
+            }
+            None => {}
         }
         let chained = chain::continue_chains(trigger, node, request, self.clock.now());
         if let (Some(node), ChainEffect::On(causes)) = (node, &chained)
@@ -318,16 +328,16 @@ impl Triggers {
         let mut hosts = NotifiedHosts::default();
         for outcome in futures::future::join_all(chunks).await {
             let chunk = outcome?;
-            hosts.told.extend(chunk.told);
+            hosts.reached.extend(chunk.reached);
             hosts.unknown.extend(chunk.unknown);
         }
         let first = firing.causes.first().and_then(|cause| cause.firing);
         let id = first.unwrap_or(bunraku_model::FiringId(Uuid::nil()));
-        let count = hosts.told.len();
+        let count = hosts.reached.len();
         let news = notify::fired(id, &firing.by, &firing.causes, count, &hosts);
         self.record(firing.trigger, news).await?;
         Ok(FireReply::Fired {
-            hosts: hosts.told,
+            hosts: hosts.reached,
             unknown: hosts.unknown,
         })
     }
@@ -355,7 +365,7 @@ impl Triggers {
         let mut notified = NotifiedHosts::default();
         for host in hosts {
             if self.send_one(firing, host, expires).await? {
-                notified.told.push(host.clone());
+                notified.reached.push(host.clone());
             } else {
                 notified.unknown.push(host.clone());
             }
@@ -455,6 +465,9 @@ impl Triggers {
         let limits = self.limits(trigger).await?;
         let held =
             document::read::<HeldFirings>(&*self.store, &keys::trigger_held(trigger)).await?;
+        if held.is_none() && !self.is_known(trigger).await? {
+            return Err(self.no_such_trigger(trigger).await?);
+        }
         let held = held.map(|read| read.document).unwrap_or_default();
         let until = match held.due(&limits, self.clock.now()) {
             HoldDecision::At(until) => Some(until),
@@ -470,13 +483,36 @@ impl Triggers {
     }
 }
 
+impl Triggers {
+    /// Returns whether the trigger is defined or was fired.
+    async fn is_known(&self, trigger: &TriggerName) -> Result<bool, ServiceError> {
+        let limits = self.store.get(&keys::trigger_limits(trigger)).await?;
+        Ok(limits.is_some() || !self.history(Some(trigger), 1).await?.is_empty())
+    }
+
+    async fn no_such_trigger(&self, trigger: &TriggerName) -> Result<ServiceError, ServiceError> {
+        let known = document::keys_under(&*self.store, keys::TRIGGER_LIMITS).await?;
+        let known = known
+            .iter()
+            .filter_map(|key| key.strip_prefix(keys::TRIGGER_LIMITS));
+        let near = near_names(trigger.as_str(), known);
+        Ok(ServiceError::NotFound {
+            what: format!("trigger `{trigger}`"),
+            hint: Some(match near.first() {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => "list the triggers with `bunraku trigger list`".to_owned(),
+            }),
+        })
+    }
+}
+
 /// Builds the request for one run of whatever the node's own settings name, for all these causes.
 fn run_request(causes: Vec<TriggerCause>, expires: Timestamp) -> RunRequest {
     RunRequest {
         id: NodeRunId(Uuid::now_v7()),
         causes: causes.into_iter().map(Cause::Trigger).collect(),
         mode: None,
-        subject: RunSubject::Configured { environment: None },
+        subject: RunSubject::configured(),
         tags: Vec::new(),
         start_before: Some(expires),
         timeout_seconds: None,

@@ -45,7 +45,7 @@ pub(super) struct Notification<'a> {
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub(super) struct NotifiedHosts {
     #[serde(rename = "hosts")]
-    pub(super) told: Vec<NodeName>,
+    pub(super) reached: Vec<NodeName>,
     pub(super) unknown: Vec<NodeName>,
 }
 
@@ -74,7 +74,7 @@ impl<'a> Notification<'a> {
         let mut hosts = NotifiedHosts::default();
         for (notice, state) in self.notices.iter().zip(states) {
             if state.is_known {
-                hosts.told.push(notice.host.clone());
+                hosts.reached.push(notice.host.clone());
             } else {
                 hosts.unknown.push(notice.host.clone());
             }
@@ -196,7 +196,7 @@ pub(super) fn fired(
         id,
         by: by.to_owned(),
         count,
-        hosts: named(&hosts.told),
+        hosts: named(&hosts.reached),
         unknown: named(&hosts.unknown),
         reason: first.and_then(|cause| cause.reason.clone()),
         chain: first.map(|cause| cause.chain.clone()).unwrap_or_default(),

@@ -291,7 +291,7 @@ async fn what_is_announced_is_held_back_as_what_is_fired_is() {
     };
     triggers.define(&trigger(), &limits).await.expect("limited");
     let key = announced(&store).await;
-    triggers.process(&key).await.expect("carried out");
+    triggers.process(&key).await.expect("processed");
     assert_eq!(commands(&store).await, 0);
     let shown = triggers.show(&trigger()).await.expect("shown");
     assert_eq!(shown.held, 1);
@@ -303,7 +303,7 @@ async fn a_firing_processed_by_two_servers_at_once_is_sent_once() {
     let key = announced(&store).await;
     let (other, below, same) = (server(&store), store.clone(), key.clone());
     let meddled: SharedStore = Arc::new(InterferingStore::new(store.clone(), async move {
-        other.process(&same).await.expect("carried out");
+        other.process(&same).await.expect("processed");
         // The node has answered already: its queue looks the same as before.
         answer(&below, None).await;
         let empty = Transaction::new().delete(keys::trigger_queue(&name("lb-1")));

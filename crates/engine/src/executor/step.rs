@@ -195,7 +195,7 @@ impl Run<'_> {
             None,
             refreshed_by.is_some(),
         );
-        self.outcome(step, observing, refreshed_by, result)
+        self.outcome(step, prepared.instance(), observing, refreshed_by, result)
     }
 
     /// Applies and refreshes, or in a noop run reports that it would. `applied` is the
@@ -244,9 +244,11 @@ impl Run<'_> {
         }
         if let Some(change) = refresh {
             let refreshed = instance.refresh(observing, &write_access)?;
-            attempt.status = Status::Changed;
-            attempt.refreshed = true;
-            attempt.changes.push(change);
+            if !refreshed.no_change {
+                attempt.status = Status::Changed;
+                attempt.refreshed = true;
+                attempt.changes.push(change);
+            }
             attempt.applied.message = attempt.applied.message.or(refreshed.message);
             attempt.applied.outputs.extend(refreshed.outputs);
         }
@@ -256,12 +258,14 @@ impl Run<'_> {
     pub(super) fn outcome(
         &self,
         step: &Step,
+        instance: &dyn AnyInstance,
         observing: PendingResource,
         refreshed_by: Option<u32>,
         result: Result<Attempt, StepError>,
     ) -> (ResourceOutcome, bool) {
-        let drifted =
-            !observing.changes.is_empty() && self.last_applied.had(&step.reference, &step.declared);
+        let drifted = !observing.changes.is_empty()
+            && self.last_applied.had(&step.reference, &step.declared)
+            && instance.undoes_drift(&observing);
         let (mut outcome, interrupted) = match result {
             Err(error) => (failure(observing.changes, &error), error.interrupted),
             Ok(attempt) => {

@@ -464,19 +464,33 @@ fn a_hundred_thousand_resources_are_applied() {
 #[test]
 fn a_second_change_to_the_same_desired_state_is_corrective() {
     let directory = tempfile::tempdir().expect("a directory");
-    let corrective = |changes: Value| {
-        let summary = apply(directory.path(), json!([test("drifts", changes)]));
+    let path = directory.path().join("motd");
+    let corrective = |content: &str| {
+        let resource = json!({"type": "File", "title": path, "parameters": {"content": content}});
+        let summary = apply(directory.path(), json!([resource]));
         summary.finished[0].outcome.corrective
     };
-    assert!(
-        !corrective(json!({"changes": true})),
-        "the first change is a new wish"
-    );
-    assert!(corrective(json!({"changes": true})), "the same wish again");
-    assert!(
-        !corrective(json!({"changes": true, "comment": "new"})),
-        "another wish"
-    );
+    assert!(!corrective("one"), "the first change is a new wish");
+    std::fs::write(&path, "drift").expect("written");
+    assert!(corrective("one"), "someone else changed it");
+    assert!(!corrective("two"), "another wish");
+}
+
+#[test]
+fn what_acts_in_every_run_corrects_nothing() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let resources = json!([
+        test("changes", json!({"changes": true})),
+        {"type": "Notify", "title": "hello", "parameters": {}},
+        {"type": "Exec", "title": "/bin/true", "parameters": {}},
+    ]);
+    for _ in 0..2 {
+        let summary = apply(directory.path(), resources.clone());
+        assert_eq!(summary.count(Status::Changed), 3);
+        for one in &summary.finished {
+            assert!(!one.outcome.corrective, "{}", one.reference);
+        }
+    }
 }
 
 #[test]

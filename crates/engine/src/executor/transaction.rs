@@ -62,7 +62,9 @@ impl Run<'_> {
             let mut outcome = match (seen, applied) {
                 (Err(error), _) => failure(Vec::new(), &error),
                 (Ok(observing), Some(Err(error))) => {
-                    self.outcome(step, observing, refreshed_by, Err(error)).0
+                    let instance = prepared[index].instance();
+                    self.outcome(step, instance, observing, refreshed_by, Err(error))
+                        .0
                 }
                 (Ok(observing), applied) => {
                     let applied = applied.and_then(Result::ok);
@@ -75,7 +77,8 @@ impl Run<'_> {
                         applied,
                         refreshed_by.is_some(),
                     );
-                    self.outcome(step, observing, refreshed_by, result).0
+                    self.outcome(step, instance, observing, refreshed_by, result)
+                        .0
                 }
             };
             outcome.attempts = 1;

@@ -168,21 +168,6 @@ fn did_you_mean(names: &[String]) -> String {
 
 /// Returns up to three names that are most similar to the wanted one.
 pub(super) fn near_names<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Vec<String> {
-    let wanted_lower = wanted.to_lowercase();
-    let mut scored: Vec<(f64, &str)> = names
-        .map(|name| {
-            (
-                strsim::jaro_winkler(&wanted_lower, &name.to_lowercase()),
-                name,
-            )
-        })
-        .filter(|(score, _)| *score > 0.8)
-        .collect();
-    scored.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(b.1)));
-    scored.dedup_by(|a, b| a.1 == b.1);
-    scored
-        .into_iter()
-        .take(3)
-        .map(|(_, name)| name.to_owned())
-        .collect()
+    let near = bunraku_model::near_names(wanted, names);
+    near.into_iter().map(str::to_owned).collect()
 }

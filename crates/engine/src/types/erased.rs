@@ -28,6 +28,7 @@ pub(crate) trait AnyInstance: Send + Sync {
         write_access: &WriteAccess<'_>,
     ) -> Result<ApplyResult, StepError>;
     fn verdict(&self, observing: &PendingResource, noop: bool) -> Result<(), StepError>;
+    fn undoes_drift(&self, observing: &PendingResource) -> bool;
     fn refresh_change(&self, observing: &PendingResource) -> Option<Change>;
     fn refresh(
         &self,
@@ -127,6 +128,11 @@ impl<T: Provider> AnyInstance for Instance<T> {
     fn verdict(&self, observing: &PendingResource, noop: bool) -> Result<(), StepError> {
         self.of
             .verdict(&self.desired, self.observed(observing), noop)
+    }
+
+    fn undoes_drift(&self, observing: &PendingResource) -> bool {
+        self.of
+            .undoes_drift(&self.desired, self.observed(observing))
     }
 
     fn refresh_change(&self, observing: &PendingResource) -> Option<Change> {

@@ -99,6 +99,10 @@ impl ResourceType for Lock {
             _ => Vec::new(),
         }
     }
+
+    fn undoes_drift(&self, _desired: &DesiredLock, _observed: &LockState) -> bool {
+        false
+    }
 }
 
 impl Provider for Lock {

@@ -70,6 +70,10 @@ impl ResourceType for Notify {
             Vec::new()
         }
     }
+
+    fn undoes_drift(&self, _desired: &Message, (): &()) -> bool {
+        false
+    }
 }
 
 impl Provider for Notify {

@@ -90,6 +90,10 @@ impl ResourceType for Test {
             json!("Requisites with changes"),
         ))
     }
+
+    fn undoes_drift(&self, _desired: &DesiredTest, (): &()) -> bool {
+        false
+    }
 }
 
 impl Provider for Test {

@@ -146,6 +146,7 @@ impl Coordinator for FakeFleet {
         Ok(FireResult {
             message: format!("{} was fired for {known} host", firing.name),
             unknown,
+            stopped: firing.reason.as_deref() == Some("a loop"),
         })
     }
 

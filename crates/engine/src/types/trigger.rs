@@ -1,6 +1,7 @@
 //! `trigger`: starts a run on other nodes when something notifies it.
 //!
-//! Declaring it does nothing. Only a refresh fires it. The run's
+//! Declaring it does nothing. A refresh fires it. So does a requisite that decides whether a state
+//! runs at all (`onchanges`, `onfail`, `prereq`), when it is met. The run's
 //! [`Coordinator`](crate::Coordinator) fires it with the causes of the run.
 
 use bunraku_model::{NodeName, TriggerName};
@@ -15,6 +16,14 @@ use crate::{
 
 /// The `trigger` type.
 pub(super) struct Trigger;
+
+/// A trigger as declared.
+#[derive(Debug)]
+pub(crate) struct DesiredTrigger {
+    firing: Firing,
+    /// True for a state that runs only if something else changed or failed.
+    fires_when_run: bool,
+}
 
 static SPEC: TypeSpec = TypeSpec {
     name: "trigger",
@@ -55,14 +64,14 @@ static SPEC: TypeSpec = TypeSpec {
 const PROVIDERS: [&str; 4] = ["bunraku", "etcd", "mcollective", "dummy"];
 
 impl ResourceType for Trigger {
-    type Desired = Firing;
+    type Desired = DesiredTrigger;
     type Observed = ();
 
     fn spec(&self) -> &'static TypeSpec {
         &SPEC
     }
 
-    fn desire(&self, declaration: &Declaration) -> Result<Firing, Refusal> {
+    fn desire(&self, declaration: &Declaration) -> Result<DesiredTrigger, Refusal> {
         let provider = provider(declaration)?;
         let hosts = declaration.texts("hosts")?.unwrap_or_default();
         let query = declaration.text("query")?;
@@ -80,7 +89,7 @@ impl ResourceType for Trigger {
         let name = TriggerName::new(declaration.name()?);
         let hosts = hosts.into_iter().map(NodeName::new);
         let hosts = hosts.collect::<Result<Vec<NodeName>, _>>();
-        Ok(Firing {
+        let firing = Firing {
             name: name.map_err(|error| Refusal::other(error.to_string()))?,
             hosts: hosts.map_err(|error| Refusal::other(format!("`hosts`: {error}")))?,
             query,
@@ -88,16 +97,32 @@ impl ResourceType for Trigger {
             reason: declaration.text("reason")?,
             deadline: declaration.span("deadline")?,
             provider,
+        };
+        Ok(DesiredTrigger {
+            firing,
+            fires_when_run: declaration.runs_on_condition(),
         })
     }
 
-    fn changes(&self, _desired: &Firing, (): &()) -> Vec<Change> {
-        Vec::new()
+    fn changes(&self, desired: &DesiredTrigger, (): &()) -> Vec<Change> {
+        if desired.fires_when_run {
+            vec![fired()]
+        } else {
+            Vec::new()
+        }
     }
 
-    fn refresh_change(&self, _desired: &Firing, (): &()) -> Option<Change> {
-        Some(Change::new("fired", json!("not fired"), json!("fired")))
+    fn refresh_change(&self, _desired: &DesiredTrigger, (): &()) -> Option<Change> {
+        Some(fired())
     }
+
+    fn undoes_drift(&self, _desired: &DesiredTrigger, (): &()) -> bool {
+        false
+    }
+}
+
+fn fired() -> Change {
+    Change::new("fired", json!("not fired"), json!("fired"))
 }
 
 fn provider(declaration: &Declaration) -> Result<CueProvider, Refusal> {
@@ -119,34 +144,40 @@ fn whole(declaration: &Declaration, name: &str) -> Result<Option<u32>, Refusal> 
 }
 
 impl Provider for Trigger {
-    fn observe(&self, _desired: &Firing, _sight: &ReadAccess<'_>) -> Result<(), StepError> {
+    fn observe(&self, _desired: &DesiredTrigger, _sight: &ReadAccess<'_>) -> Result<(), StepError> {
         Ok(())
     }
 
-    fn apply(&self, _: &Observation<'_, Self>) -> Result<ApplyResult, StepError> {
-        Ok(ApplyResult::default())
+    fn apply(&self, step: &Observation<'_, Self>) -> Result<ApplyResult, StepError> {
+        fire(&step.desired.firing, step.write_access)
     }
 
     fn refresh(
         &self,
-        desired: &Firing,
+        desired: &DesiredTrigger,
         (): &(),
         write_access: &WriteAccess<'_>,
     ) -> Result<ApplyResult, StepError> {
-        let fired = write_access.fire(desired)?;
-        if fired.unknown.is_empty() {
-            return Ok(ApplyResult {
-                message: Some(fired.message),
-                ..ApplyResult::default()
-            });
-        }
-        let names: Vec<&str> = fired.unknown.iter().map(NodeName::as_str).collect();
-        Err(StepError::new(format!(
-            "{}; unknown: {}",
-            fired.message,
-            names.join(", ")
-        )))
+        fire(&desired.firing, write_access)
     }
+}
+
+/// Fires the trigger. A firing that the loop protection stopped changes nothing.
+fn fire(desired: &Firing, write_access: &WriteAccess<'_>) -> Result<ApplyResult, StepError> {
+    let fired = write_access.fire(desired)?;
+    if fired.unknown.is_empty() {
+        return Ok(ApplyResult {
+            message: Some(fired.message),
+            no_change: fired.stopped,
+            ..ApplyResult::default()
+        });
+    }
+    let names: Vec<&str> = fired.unknown.iter().map(NodeName::as_str).collect();
+    Err(StepError::new(format!(
+        "{}; unknown: {}",
+        fired.message,
+        names.join(", ")
+    )))
 }
 
 #[cfg(test)]
@@ -188,6 +219,28 @@ mod tests {
             provider: CueProvider::Bunraku,
         };
         assert_eq!(fired, [expected]);
+    }
+
+    #[test]
+    fn a_firing_that_was_stopped_is_not_reported_as_a_change() {
+        let (fired, lines) = check(true, false, json!({"hosts": ["a"], "reason": "a loop"}));
+        assert_eq!(fired.len(), 1);
+        assert!(lines.contains("Trigger[go] unchanged"), "{lines}");
+    }
+
+    #[test]
+    fn a_state_that_runs_on_changes_fires() {
+        for (changes, count) in [(true, 1), (false, 0)] {
+            let resources = json!([
+                {"type": "Test", "title": "source", "parameters": {"changes": changes}},
+                {"type": "Trigger", "title": "go", "parameters": {"hosts": ["a"]},
+                 "requisites": [{"kind": "onchanges", "targets": ["Test[source]"]}],
+                 "state": {"id": "go", "name": "go", "function": "trigger.fired"}},
+            ]);
+            let fleet = Arc::new(FakeFleet::default());
+            let summary = run_in(&fleet, resources, false);
+            assert_eq!(fleet.fired().len(), count, "{}", lines(&summary));
+        }
     }
 
     #[test]

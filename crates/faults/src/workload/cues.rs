@@ -77,16 +77,14 @@ impl Worker {
 
     pub(super) async fn start_run(&mut self) {
         let server = self.any_server();
-        let new = NewRun {
-            options: RunOptions {
-                // No node is permanently lost here.
-                lost_after_seconds: 3_600,
-                start_timeout_seconds: 3_600,
-                ..RunOptions::default()
-            },
-            subject: OrderedRunSubject::Configured { environment: None },
-            ..NewRun::of(plan())
+        let options = RunOptions {
+            // No node is permanently lost here.
+            lost_after_seconds: 3_600,
+            start_timeout_seconds: 3_600,
+            ..RunOptions::default()
         };
+        let subject = OrderedRunSubject::Configured { environment: None };
+        let new = NewRun::of(plan().with_options(options, subject));
         let begun = self.recorder.now();
         let reply = self.servers[server].call_with(CreateRun, &new);
         let (run, outcome) = match reply.await {

@@ -472,9 +472,9 @@ mod tests {
             (&nothing, &marked),
             (&rich, &nothing),
         ] {
-            let told = diff(before.clone(), after.clone()).to_string();
-            assert!(!told.contains("-secret"), "{told}");
-            assert!(told.contains("\"secret\""), "{told}");
+            let printed = diff(before.clone(), after.clone()).to_string();
+            assert!(!printed.contains("-secret"), "{printed}");
+            assert!(printed.contains("\"secret\""), "{printed}");
         }
     }
 

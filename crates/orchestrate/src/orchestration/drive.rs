@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::{Inner, Orchestration};
 use bunraku_control::leader::Leadership;
-use bunraku_control::{ServiceError, keys};
+use bunraku_control::{ServiceError, document, keys};
 
 /// The delay after an unexpected failure.
 const RETRY: std::time::Duration = std::time::Duration::from_secs(1);
@@ -65,6 +65,19 @@ impl Orchestration {
                 }
             }
         }
+    }
+}
+
+impl Orchestration {
+    /// Returns the runs that this server leads.
+    pub async fn led_here(&self) -> Result<Vec<RunId>, ServiceError> {
+        let own = format!("{}/", self.inner.server);
+        let leaders = document::read_all(&*self.inner.store, keys::RUN_LEADERS).await?;
+        let led = leaders.iter().filter_map(|entry| {
+            let run = entry.key.strip_prefix(keys::RUN_LEADERS)?.parse().ok()?;
+            entry.value.starts_with(own.as_bytes()).then_some(run)
+        });
+        Ok(led.collect())
     }
 }
 

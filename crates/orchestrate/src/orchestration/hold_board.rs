@@ -55,7 +55,7 @@ impl Orchestration {
         let mut again = tokio::time::interval(inner.options.hold_ttl / 3);
         again.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            let told = tokio::select! {
+            let text = tokio::select! {
                 () = shutdown.cancelled() => return,
                 followed = follow.next() => match followed {
                     Ok(followed) => inner.holds.take(followed),
@@ -67,7 +67,7 @@ impl Orchestration {
                 },
                 _ = again.tick() => inner.still_held().await,
             };
-            for node in told {
+            for node in text {
                 hub.notify_hold(&node);
             }
         }

@@ -6,7 +6,10 @@
 //! until the next leader takes over the holds. Agents learn of holds
 //! (`hold_board`) and start nothing else in the meantime.
 
-use bunraku_model::{NodeName, RunId};
+use std::collections::BTreeMap;
+
+use bunraku_model::{CatalogId, NodeName, RunId};
+use bunraku_plan::{PlannedWork, RunPlan};
 use bunraku_store::{LeaseId, SharedStore, StoreError, Transaction, settle};
 use serde::{Deserialize, Serialize};
 
@@ -18,9 +21,12 @@ use bunraku_control::{ServiceError, keys};
 const PER_TRANSACTION: usize = 100;
 
 /// The run that holds a node.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Hold {
     pub run: RunId,
+    /// The planned catalog, which the node may read while it is held, whatever its target is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub catalog: Option<CatalogId>,
 }
 
 impl Orchestration {
@@ -30,10 +36,15 @@ impl Orchestration {
         Ok(stored.map(|stored| stored.document))
     }
 
+    /// Returns the catalog that the run that holds a node planned for it. The node may read it.
+    pub async fn held_catalog(&self, node: &NodeName) -> Result<Option<CatalogId>, ServiceError> {
+        Ok(self.hold_of(node).await?.and_then(|hold| hold.catalog))
+    }
+
     /// Returns an error if a run holds one of the nodes.
     pub async fn refuse_held(&self, nodes: &[NodeName]) -> Result<(), ServiceError> {
         for node in nodes {
-            if let Some(Hold { run }) = self.hold_of(node).await? {
+            if let Some(Hold { run, .. }) = self.hold_of(node).await? {
                 return Err(ServiceError::conflict(
                     format!("run {run} holds `{node}`"),
                     format!("wait for it with `bunraku run watch {run}`"),
@@ -89,7 +100,7 @@ impl Inner {
     pub(super) async fn hold_nodes(
         &self,
         run: RunId,
-        nodes: &[NodeName],
+        plan: &RunPlan,
         writer: &LogWriter,
     ) -> Result<HeldNodes, ServiceError> {
         let ttl = self.options.hold_ttl;
@@ -99,12 +110,22 @@ impl Inner {
             lease,
             keeper: tokio::spawn(keep_alive(self.store.clone(), lease, ttl)),
         };
-        let hold = document::encode(&Hold { run });
-        for chunk in nodes.chunks(PER_TRANSACTION) {
+        let holds: BTreeMap<&NodeName, Hold> = (plan.steps.iter())
+            .map(|step| {
+                let planned = step.work.as_ref().and_then(PlannedWork::catalog);
+                let catalog = planned.map(|planned| planned.catalog);
+                (&step.node, Hold { run, catalog })
+            })
+            .collect();
+        let holds: Vec<(&NodeName, Hold)> = holds.into_iter().collect();
+        for chunk in holds.chunks(PER_TRANSACTION) {
             let transaction: Transaction =
-                chunk.iter().fold(writer.fenced(), |transaction, node| {
-                    transaction.put_with_lease(keys::node_hold(node), hold.clone(), lease)
-                });
+                chunk
+                    .iter()
+                    .fold(writer.fenced(), |transaction, (node, hold)| {
+                        let hold = document::encode(hold);
+                        transaction.put_with_lease(keys::node_hold(node), hold, lease)
+                    });
             settle(&*self.store, transaction).await?;
         }
         Ok(held)

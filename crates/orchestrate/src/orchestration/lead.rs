@@ -3,17 +3,18 @@
 use std::sync::Arc;
 
 use bunraku_model::{FiringId, NodeName, RunId};
-use bunraku_plan::StepIndex;
 use bunraku_plan::run::{
     Action, Event, Run, RunLogEntry, RunOutcome, RunPhase, RunRecord, StepState, UnavailableNode,
+    UnavailableReason,
 };
+use bunraku_plan::{PlannedWork, StepIndex};
 use bunraku_store::{Compare, settle};
 use bytes::Bytes;
 use futures::FutureExt;
 
 use super::Inner;
 use super::log::{self, LeadershipLost, LogWriter};
-use super::perform::{ActionOutcome, Catalogs};
+use super::perform::ActionOutcome;
 use super::sources::Sources;
 use bunraku_control::{ServiceError, document, keys};
 use bunraku_cues::triggers::AnnouncedFiring;
@@ -28,7 +29,6 @@ pub(super) struct Leader<'a> {
     pub(super) run: Run,
     pub(super) writer: LogWriter,
     pub(super) sources: Sources,
-    catalogs: Catalogs,
 }
 
 impl Inner {
@@ -46,11 +46,6 @@ impl Inner {
         let sources = Sources::open(self, &run).await?;
         let mut leader = Leader {
             inner: self,
-            catalogs: match self.catalogs_of(&record).await {
-                // Deleted in the meantime: every node reports that it has no catalog.
-                Err(ServiceError::NotFound { .. }) => Catalogs::new(),
-                catalogs => catalogs?,
-            },
             record,
             run,
             writer,
@@ -77,13 +72,14 @@ impl Leader<'_> {
                 None
             }
             None => {
-                let holding = self.inner.hold_nodes(self.run.id(), &nodes, &self.writer);
+                let plan = self.run.plan();
+                let holding = self.inner.hold_nodes(self.run.id(), plan, &self.writer);
                 Some(holding.await?)
             }
         };
         let mut events = self.perform(outstanding).await?;
         if *self.run.phase() == RunPhase::Queued {
-            events.insert(0, self.begun());
+            events.insert(0, self.first_event().await?);
         }
         // Changes that happened while the run had no leader.
         events.extend(self.sources.connections(&self.run, |_| true));
@@ -105,16 +101,32 @@ impl Leader<'_> {
         }
     }
 
+    /// Returns the event that begins the run, or the one that refuses a plan that is no longer
+    /// valid. The nodes are already held, so nothing else starts on them after this check.
+    async fn first_event(&mut self) -> Result<Event, ServiceError> {
+        let (plan, done) = (self.run.plan(), &self.record.done);
+        let plans = &self.inner.plans;
+        let nodes = if self.record.completes_earlier_plan() {
+            plans.stale_nodes_of_resumed(plan, done).await?
+        } else {
+            plans.stale_nodes(plan, done).await?
+        };
+        Ok(if nodes.is_empty() {
+            self.begun()
+        } else {
+            Event::PlanChanged { nodes }
+        })
+    }
+
     /// Returns the event that begins the run, after a check of every node.
     fn begun(&self) -> Event {
         let steps = (0..).map(StepIndex).zip(&self.run.plan().steps);
         let unfit = steps.filter_map(|(step, planned)| {
             let waits = self.run.statuses()[step.at()].state == StepState::Waiting;
-            let reason = self
-                .sources
-                .board
-                .node_state(&planned.node)
-                .unavailable_reason();
+            let state = self.sources.board.node_state(&planned.node);
+            let has_nothing = planned.work == Some(PlannedWork::Nothing);
+            let reason = (state.unavailable_reason())
+                .or(has_nothing.then_some(UnavailableReason::NoCatalog));
             reason
                 .filter(|_| waits)
                 .map(|reason| UnavailableNode { step, reason })
@@ -167,7 +179,7 @@ impl Leader<'_> {
         }
         let performed = self
             .inner
-            .perform(&self.record, &self.run, &self.catalogs, &self.writer, able)
+            .perform(&self.record, &self.run, &self.writer, able)
             .await?;
         for one in performed {
             match one {
@@ -216,6 +228,10 @@ impl Leader<'_> {
         }
         settle(&*self.inner.store, transaction).await?;
         let over = self.inner.store.get(&keys::run_end(id)).await?.is_some();
+        // A run that succeeded is not resumed, so it needs its catalogs no longer.
+        if over && end.outcome == RunOutcome::Succeeded {
+            self.inner.plans.unpin(id, self.run.plan()).await?;
+        }
         tracing::info!(run = %id, outcome = ?end.outcome, "a run has ended");
         Ok(over)
     }

@@ -22,18 +22,19 @@ mod perform;
 mod sources;
 mod turn;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bunraku_model::{RunId, ServerId};
-use bunraku_plan::RunPlan;
 use bunraku_plan::run::{NewRun, Run, RunDetail, RunEnd, RunLog, RunRecord, RunSummary, StepState};
+use bunraku_plan::{RunPlan, StaleNode, StepIndex};
 use bunraku_store::{Compare, SharedStore, Transaction, WatchStart, settle};
 use futures::StreamExt;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use bunraku_compile::Releases;
+use crate::plans::Plans;
 use bunraku_control::clock::Clock;
 use bunraku_control::document;
 use bunraku_control::find_nodes::check_node_query;
@@ -46,6 +47,10 @@ pub use holds::Hold;
 const PLAN_CHUNK: usize = 500_000;
 /// The number of ended runs that are kept.
 const RUNS_KEPT: usize = 200;
+/// The age at which a plan without a record belongs to no run that is being created.
+const UNRECORDED: Duration = Duration::from_secs(3_600);
+/// The number of nodes that a refusal names.
+const NAMED_NODES: usize = 20;
 
 /// The options of the service.
 #[derive(Clone, Debug)]
@@ -78,7 +83,7 @@ struct Inner {
     clock: Clock,
     server: ServerId,
     reports: Reports,
-    releases: Releases,
+    plans: Plans,
     options: OrchestrationOptions,
     holds: hold_board::HoldBoard,
 }
@@ -94,7 +99,7 @@ impl Orchestration {
         clock: Clock,
         server: ServerId,
         reports: Reports,
-        releases: Releases,
+        plans: Plans,
         options: OrchestrationOptions,
     ) -> Self {
         Self {
@@ -103,7 +108,7 @@ impl Orchestration {
                 clock,
                 server,
                 reports,
-                releases,
+                plans,
                 options,
                 holds: hold_board::HoldBoard::default(),
             }),
@@ -112,22 +117,20 @@ impl Orchestration {
 
     /// Accepts a run. Some server leads it from here on.
     pub async fn create(&self, new: NewRun, by: &str) -> Result<RunRecord, ServiceError> {
-        if let Some(why) = new.plan.problem() {
-            return Err(ServiceError::invalid(format!("cannot run the plan: {why}")));
-        }
         self.check_due_and_hooks(&new)?;
+        let plan = self.bound(new.plan.clone()).await?;
         let done = match new.resumes {
-            Some(earlier) => self.succeeded_in(earlier, &new.plan).await?,
+            Some(earlier) => self.succeeded_in(earlier, &plan, new.replanned).await?,
             None => Vec::new(),
         };
         let record = RunRecord {
             id: RunId(Uuid::now_v7()),
-            plan: new.plan.id,
-            environment: new.plan.environment.clone(),
-            steps: new.plan.steps.len(),
-            nodes: new.plan.nodes().len(),
-            options: new.options,
-            subject: new.subject,
+            plan: plan.id,
+            environment: plan.environment.clone(),
+            steps: plan.steps.len(),
+            nodes: plan.nodes().len(),
+            options: plan.options.clone(),
+            subject: plan.subject.clone(),
             due: new.due,
             hooks: new.hooks,
             by: by.to_owned(),
@@ -136,10 +139,11 @@ impl Orchestration {
             site: new.site,
             resumes: new.resumes,
             done,
+            replanned: new.replanned,
         };
-        // Refuse a release that does not exist now, while the caller can still see the error.
-        self.inner.catalogs_of(&record).await?;
-        self.write_plan(record.id, &new.plan).await?;
+        self.refuse_stale(&plan, &record).await?;
+        self.write_plan(record.id, &plan).await?;
+        self.inner.plans.pin(record.id, &plan).await?;
         let key = keys::run_record(record.id);
         // The key that marks the run as open is created with the record. Its
         // revision is the run's place in the queue, unless the run is scheduled
@@ -150,11 +154,43 @@ impl Orchestration {
         };
         let transaction = Transaction::new()
             .when(Compare::Absent(key.clone()))
+            .when(Compare::Exists(keys::run_plan(record.id, 0)))
             .put(key, document::encode(&record))
             .put(keys::open_run(record.id), place);
         settle(&*self.inner.store, transaction).await?;
         self.forget_old_runs().await?;
         Ok(record)
+    }
+
+    /// Returns a plan that names the work of every node.
+    async fn bound(&self, plan: RunPlan) -> Result<RunPlan, ServiceError> {
+        if let Some(why) = plan.problem() {
+            return Err(ServiceError::invalid(format!("cannot run the plan: {why}")));
+        }
+        let named = plan.steps.iter().filter(|step| step.work.is_some()).count();
+        match named {
+            0 => self.inner.plans.bind(plan, false).await,
+            all if all == plan.steps.len() => Ok(plan),
+            _ => Err(ServiceError::invalid(
+                "cannot run the plan: some steps do not name their work",
+            )),
+        }
+    }
+
+    /// Refuses a plan that is no longer what the nodes would do.
+    async fn refuse_stale(&self, plan: &RunPlan, record: &RunRecord) -> Result<(), ServiceError> {
+        let (plans, done) = (&self.inner.plans, &record.done);
+        if record.completes_earlier_plan() {
+            let stale = plans.stale_nodes_of_resumed(plan, done).await?;
+            return refuse(
+                "the plan of that run cannot be completed any more",
+                &stale,
+                "see what a new plan would change with `bunraku run resume RUN --replan`",
+            );
+        }
+        let stale = plans.stale_nodes(plan, done).await?;
+        let hint = "review the new plan with `bunraku plan`";
+        refuse("the plan has changed since it was made", &stale, hint)
     }
 
     /// Refuses due times and hooks that can never take effect.
@@ -182,12 +218,13 @@ impl Orchestration {
         Ok(())
     }
 
-    /// Returns the steps that succeeded in an ended run with the same plan.
+    /// Returns the steps of the plan that succeeded in an ended run.
     async fn succeeded_in(
         &self,
         earlier: RunId,
         plan: &RunPlan,
-    ) -> Result<Vec<bunraku_plan::StepIndex>, ServiceError> {
+        replanned: bool,
+    ) -> Result<Vec<StepIndex>, ServiceError> {
         let detail = self.show(earlier).await?;
         if detail.end.is_none() {
             return Err(ServiceError::conflict(
@@ -195,19 +232,16 @@ impl Orchestration {
                 format!("follow it with `bunraku run watch {earlier}`"),
             ));
         }
-        if detail.record.plan != plan.id {
+        if !replanned && detail.record.plan != plan.id {
             return Err(ServiceError::conflict(
-                "the plan has changed since that run",
-                "start a new run with `bunraku run --site …`",
+                "this is not the plan of that run",
+                format!("see the difference with `bunraku run resume {earlier} --replan`"),
             ));
         }
-        let (run, _) = Run::of_record(&detail.record, Arc::new(detail.plan), detail.log.entries);
-        Ok((0..)
-            .map(bunraku_plan::StepIndex)
-            .zip(run.statuses())
-            .filter(|(_, status)| status.state == StepState::Succeeded)
-            .map(|(step, _)| step)
-            .collect())
+        let before = Arc::new(detail.plan);
+        let (run, _) = Run::of_record(&detail.record, before.clone(), detail.log.entries);
+        let succeeded = |step: StepIndex| run.statuses()[step.at()].state == StepState::Succeeded;
+        Ok(bunraku_plan::unchanged_steps(&before, plan, succeeded))
     }
 
     async fn write_plan(&self, run: RunId, plan: &RunPlan) -> Result<(), ServiceError> {
@@ -279,7 +313,7 @@ impl Orchestration {
         most: Duration,
     ) -> Result<(RunLog, Option<RunEnd>), ServiceError> {
         self.record(run).await?;
-        let told = async {
+        let shown = async {
             loop {
                 // The watches are open before the read, so that nothing is missed in between.
                 let store = &self.inner.store;
@@ -298,8 +332,8 @@ impl Orchestration {
                 }
             }
         };
-        match tokio::time::timeout(most, told).await {
-            Ok(told) => told,
+        match tokio::time::timeout(most, shown).await {
+            Ok(shown) => shown,
             Err(_) => {
                 let end = self.end_of(run).await?;
                 Ok((log::read(&*self.inner.store, run, after).await?, end))
@@ -342,14 +376,20 @@ impl Orchestration {
         Ok(stored.map(|stored| stored.document))
     }
 
-    /// Deletes ended runs beyond the number that is kept, oldest first.
+    /// Deletes ended runs beyond the number that is kept, oldest first, and plans whose run was
+    /// never recorded.
     async fn forget_old_runs(&self) -> Result<(), ServiceError> {
+        self.forget_unrecorded_plans().await?;
         let over: Vec<RunId> = document::keys_under(&*self.inner.store, keys::RUN_ENDS)
             .await?
             .iter()
             .filter_map(|key| keys::parse_run_end(key))
             .collect();
         for run in over.iter().take(over.len().saturating_sub(RUNS_KEPT)) {
+            // A plan that cannot be read must not keep new runs from being created.
+            if let Ok(plan) = self.inner.plan(*run).await {
+                self.inner.plans.unpin(*run, &plan).await?;
+            }
             let transaction = Transaction::new()
                 .delete(keys::run_record(*run))
                 .delete(keys::run_end(*run))
@@ -360,6 +400,53 @@ impl Orchestration {
         }
         Ok(())
     }
+
+    /// Deletes plans of servers that died before they recorded the run, and the holds on their
+    /// catalogs. Another server may be about to record a young one.
+    async fn forget_unrecorded_plans(&self) -> Result<(), ServiceError> {
+        let store = &*self.inner.store;
+        let plans = document::keys_under(store, keys::RUN_PLANS).await?;
+        let runs: BTreeSet<RunId> = (plans.iter())
+            .filter_map(|key| keys::parse_run_plan(key))
+            .filter(|run| is_older_than(*run, self.inner.clock.now(), UNRECORDED))
+            .collect();
+        for run in runs {
+            if store.get(&keys::run_record(run)).await?.is_some() {
+                continue;
+            }
+            // A plan that was not written completely has no holds yet.
+            if let Ok(plan) = self.inner.plan(run).await {
+                self.inner.plans.unpin(run, &plan).await?;
+            }
+            let transaction = Transaction::new()
+                .when(Compare::Absent(keys::run_record(run)))
+                .delete_prefix(keys::run_plan_prefix(run));
+            settle(store, transaction).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns whether a run's id was created longer ago than this.
+fn is_older_than(run: RunId, now: jiff::Timestamp, age: Duration) -> bool {
+    let created = run.0.get_timestamp().map(|time| time.to_unix());
+    let created = created.and_then(|(seconds, _)| i64::try_from(seconds).ok());
+    created.is_none_or(|created| now.as_second().saturating_sub(created) > age.as_secs() as i64)
+}
+
+/// Returns an error that names the nodes whose part of a plan is no longer valid.
+fn refuse(message: &str, stale: &[StaleNode], hint: &str) -> Result<(), ServiceError> {
+    if stale.is_empty() {
+        return Ok(());
+    }
+    let mut message = format!("{message}:");
+    for StaleNode { node, reason } in stale.iter().take(NAMED_NODES) {
+        message.push_str(&format!("\n  {node}: {reason}"));
+    }
+    if stale.len() > NAMED_NODES {
+        message.push_str(&format!("\n  and {} more nodes", stale.len() - NAMED_NODES));
+    }
+    Err(ServiceError::conflict(message, hint))
 }
 
 impl Inner {

@@ -3,11 +3,9 @@
 //! Every action here may be done twice and by two servers: command ids are
 //! derived from the node run, and an existing key is not written again.
 
-use std::collections::HashMap;
-
-use bunraku_model::{CatalogId, CommandId, EnvironmentName, NodeName, NodeRunId};
-use bunraku_plan::StepIndex;
+use bunraku_model::{CommandId, NodeName, NodeRunId};
 use bunraku_plan::run::{Action, OrderedRunSubject, Run, RunRecord};
+use bunraku_plan::{PlanStep, PlannedWork, StepIndex};
 use bunraku_store::{Compare, Swap, compare_and_swap};
 use bunraku_wire::api::{Cause, Command, Envelope, RunMode, RunRequest, RunSubject};
 use futures::StreamExt;
@@ -20,9 +18,6 @@ use bunraku_control::{ServiceError, document, keys};
 
 /// The number of commands written to the store concurrently.
 const AT_ONCE: usize = 64;
-
-/// A release's catalog for each node.
-pub(super) type Catalogs = HashMap<NodeName, CatalogId>;
 
 /// The outcome of an action.
 pub(super) enum ActionOutcome {
@@ -38,13 +33,12 @@ impl Inner {
         &self,
         record: &RunRecord,
         run: &Run,
-        catalogs: &Catalogs,
         writer: &LogWriter,
         actions: Vec<Action>,
     ) -> Result<Vec<ActionOutcome>, ServiceError> {
         let performing = actions
             .into_iter()
-            .map(|action| self.perform_one(record, run, catalogs, writer, action));
+            .map(|action| self.perform_one(record, run, writer, action));
         let done: Vec<_> = futures::stream::iter(performing)
             .buffer_unordered(AT_ONCE)
             .collect()
@@ -56,7 +50,6 @@ impl Inner {
         &self,
         record: &RunRecord,
         run: &Run,
-        catalogs: &Catalogs,
         writer: &LogWriter,
         action: Action,
     ) -> Result<ActionOutcome, ServiceError> {
@@ -65,7 +58,7 @@ impl Inner {
             Action::Start { step, node_run } => {
                 let planned = &run.plan().steps[step.at()];
                 let node = planned.node.clone();
-                let subject = match subject(record, catalogs, &node) {
+                let subject = match self.subject(record, planned).await? {
                     Ok(subject) => subject,
                     Err(reason) => return Ok(ActionOutcome::Impossible(step, reason)),
                 };
@@ -114,18 +107,38 @@ impl Inner {
         }
     }
 
-    /// Returns the catalogs of the run's release, if it has one.
-    pub(super) async fn catalogs_of(&self, record: &RunRecord) -> Result<Catalogs, ServiceError> {
-        let OrderedRunSubject::Release { release } = record.subject else {
-            return Ok(Catalogs::new());
+    /// Returns what the node is asked to do: the work that the plan names, and nothing else. Returns
+    /// the reason if it must not be done any more.
+    async fn subject(
+        &self,
+        record: &RunRecord,
+        step: &PlanStep,
+    ) -> Result<Result<RunSubject, String>, ServiceError> {
+        let Some(work) = &step.work else {
+            return Ok(Err(
+                "an earlier version planned this run; plan it again".to_owned()
+            ));
         };
-        let environment = EnvironmentName::new(record.environment.clone())
-            .map_err(|error| ServiceError::invalid(error.to_string()))?;
-        let (_, map) = self.releases.with_map(&environment, Some(release)).await?;
-        Ok(map
-            .iter()
-            .map(|(node, entry)| (node.clone(), entry.catalog))
-            .collect())
+        if let PlannedWork::Catalog(planned) = work
+            && let Some(reason) = self.plans.prohibited(&step.node, planned).await?
+        {
+            return Ok(Err(reason));
+        }
+        Ok(match (&record.subject, work) {
+            (_, PlannedWork::Nothing) => Err("it has no released catalog".to_owned()),
+            (OrderedRunSubject::Configured { environment }, work) => Ok(RunSubject::Configured {
+                environment: environment.clone(),
+                planned: Some(Box::new(work.clone())),
+            }),
+            (_, PlannedWork::Catalog(planned)) => Ok(RunSubject::Catalog {
+                release: planned.release,
+                catalog: planned.catalog,
+                planned: Some(Box::new(planned.clone())),
+            }),
+            (_, PlannedWork::Method { .. }) => {
+                Err("the plan requests released catalogs and names a run method".to_owned())
+            }
+        })
     }
 
     /// Puts a command into a node's queue, once. Returns false if there is no such node.
@@ -155,22 +168,6 @@ impl Inner {
             Ok(Swap::Write(transaction, true))
         })
         .await
-    }
-}
-
-fn subject(record: &RunRecord, catalogs: &Catalogs, node: &NodeName) -> Result<RunSubject, String> {
-    match &record.subject {
-        OrderedRunSubject::Released => Ok(RunSubject::Released),
-        OrderedRunSubject::Configured { environment } => Ok(RunSubject::Configured {
-            environment: environment.clone(),
-        }),
-        OrderedRunSubject::Release { release } => match catalogs.get(node) {
-            Some(catalog) => Ok(RunSubject::Catalog {
-                release: *release,
-                catalog: *catalog,
-            }),
-            None => Err(format!("release {release} has no catalog for it")),
-        },
     }
 }
 

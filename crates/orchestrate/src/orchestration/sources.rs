@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use bunraku_model::{NodeName, NodeRunId, RunId};
+use bunraku_model::{CatalogId, NodeName, NodeRunId, RunId};
 use bunraku_plan::StepIndex;
-use bunraku_plan::run::{Event, Run, StepState};
+use bunraku_plan::run::{Event, Run, RunEnding, StepState};
 use bunraku_store::{Follow, FollowEvent};
 
 use super::answers::Answers;
@@ -115,12 +115,40 @@ fn report_event(
             starting.then_some(Event::Started { step })
         }
         NodeRunNews::Progress { .. } => None,
-        NodeRunNews::Finished { finished, .. } => Some(Event::Ended {
-            step,
-            ending: finished.ending,
-            changed: finished.changed + finished.pending,
-            failed: finished.failed,
-            message: finished.message,
-        }),
+        NodeRunNews::Finished {
+            finished,
+            catalog,
+            failures,
+            ..
+        } => {
+            let (ending, message) = match other_catalog(run, step, catalog) {
+                Some(message) => (RunEnding::Failed, Some(message)),
+                None => (finished.ending, finished.message),
+            };
+            Some(Event::Ended {
+                step,
+                ending,
+                changed: finished.changed + finished.pending,
+                failed: finished.failed,
+                message,
+                failures,
+            })
+        }
     }
+}
+
+/// Says that a node applied another catalog than the planned one. An agent that is too old to know
+/// plans does that.
+fn other_catalog(run: &Run, step: StepIndex, applied: Option<CatalogId>) -> Option<String> {
+    let planned = run.plan().steps[step.at()]
+        .work
+        .as_ref()?
+        .catalog()?
+        .catalog;
+    let applied = applied.filter(|applied| *applied != planned)?;
+    Some(format!(
+        "it applied catalog {} instead of the planned {}; update its agent",
+        applied.0.short(),
+        planned.0.short()
+    ))
 }

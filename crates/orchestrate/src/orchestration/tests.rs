@@ -19,10 +19,10 @@ use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use bunraku_compile::ReleaseOptions;
 use bunraku_compile::catalogs::{CatalogOptions, Catalogs};
+use bunraku_compile::{CatalogDiffs, ReleaseOptions, Releases};
 use bunraku_control::NoQueries;
-use bunraku_control::presence::StoredConnection;
+use bunraku_control::presence::{NodeRunMethod, StoredConnection};
 use bunraku_control::{CommandOptions, Commands, ReportOptions};
 
 const SITE: &str = "applications: {shop: {components: {
@@ -65,6 +65,10 @@ impl World {
                 },
                 session: Uuid::nil(),
                 agent_version: String::new(),
+                run_method: Some(NodeRunMethod {
+                    name: "command".to_owned(),
+                    applies_released: false,
+                }),
             };
             transaction = transaction
                 .put(keys::node_record(&node), document::encode(&record))
@@ -101,15 +105,17 @@ impl World {
         );
         let releases = Releases::new(
             store.clone(),
-            blobs,
-            catalogs,
+            blobs.clone(),
+            catalogs.clone(),
             clock(),
             Arc::new(NoQueries),
             ReleaseOptions::default(),
         );
+        let diffs = CatalogDiffs::new(store.clone(), blobs, catalogs.clone(), releases.clone());
+        let plans = Plans::new(store.clone(), reports.clone(), releases, catalogs, diffs);
         let options = OrchestrationOptions::default();
         let server = ServerId(Uuid::new_v4());
-        Orchestration::new(store, clock(), server, reports, releases, options)
+        Orchestration::new(store, clock(), server, reports, plans, options)
     }
 
     /// Starts agents that execute the requested runs, each id once.
@@ -168,7 +174,9 @@ fn report_of(causes: Vec<bunraku_wire::api::Cause>) -> Vec<ReportEvent> {
 
 fn new_run() -> NewRun {
     let site = site_file("site.yaml", SITE, &Inventory::default()).expect("a site");
-    NewRun::of(bunraku_plan::plan_site(&site, &PlanOptions::default()).expect("a plan"))
+    let plan = bunraku_plan::plan_site(&site, &PlanOptions::default()).expect("a plan");
+    let subject = bunraku_plan::run::OrderedRunSubject::Configured { environment: None };
+    NewRun::of(plan.with_options(Default::default(), subject))
 }
 
 async fn wait_for_end(server: &Orchestration, run: RunId) -> RunEnd {

@@ -1,26 +1,41 @@
 //! Cycles: components that need each other, and nodes that wait for each other.
 
 use super::graph::Graph;
-use super::units::{UnitDependency, Units};
+use super::units::{FoundProblem, UnitDependency, Units};
 use crate::problem::SiteProblem;
 
-/// Finds a cycle of components, which can never run.
-pub(super) fn between_components(units: &Units) -> Option<SiteProblem> {
-    let graph = Graph::new(
-        units
-            .needs
-            .iter()
-            .map(|needs| needs.iter().map(|need| need.from).collect())
-            .collect(),
-    );
-    let cycle = graph.cycle()?;
-    let mut problem = SiteProblem::new("dependency cycle of components");
-    for (one, next) in round(&cycle) {
-        let unit = &units.list[one];
-        let what = needed(units, one, next).map_or_else(String::new, |need| reason(units, need));
-        problem = problem.detail(format!("{} on {} {what}", unit.component, unit.node));
+/// The number of cycles that are reported.
+const MOST_CYCLES: usize = 20;
+
+/// Finds cycles of components, which can never run. Each component is in one of them at most.
+pub(super) fn between_components(units: &Units) -> Vec<FoundProblem> {
+    let mut before: Vec<Vec<usize>> = (units.needs.iter())
+        .map(|needs| needs.iter().map(|need| need.from).collect())
+        .collect();
+    let mut found = Vec::new();
+    while found.len() < MOST_CYCLES
+        && let Some(cycle) = Graph::new(before.clone()).cycle()
+    {
+        let mut problem = SiteProblem::new("dependency cycle of components");
+        for (one, next) in round(&cycle) {
+            let unit = &units.list[one];
+            let what =
+                needed(units, one, next).map_or_else(String::new, |need| reason(units, need));
+            problem = problem.detail(format!("{} on {} {what}", unit.component, unit.node));
+        }
+        let members = cycle.iter().map(|at| &units.list[*at]);
+        found.push(FoundProblem {
+            problem: problem.hint("remove one of these dependencies"),
+            components: members
+                .map(|unit| (unit.application, unit.component.clone()))
+                .collect(),
+        });
+        // Look for further cycles without these components.
+        for (one, needs) in before.iter_mut().enumerate() {
+            needs.retain(|from| !cycle.contains(from) && !cycle.contains(&one));
+        }
     }
-    Some(problem.hint("remove one of these dependencies"))
+    found
 }
 
 /// Finds a cycle of nodes. Nodes may wait for each other in a cycle even if their components

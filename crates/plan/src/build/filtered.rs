@@ -1,12 +1,54 @@
 //! Removes the parts that a filter excludes, and keeps the order across the gaps.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+use bunraku_model::NodeName;
 
 use super::near::near;
-use super::units::{UnitDependency, Units};
+use super::units::{FoundProblem, UnitDependency, Units};
 use crate::filter::Filter;
 use crate::problem::{PlanError, SiteProblem};
-use crate::site::Site;
+use crate::site::{Component, Site};
+
+/// Separates the problems of the parts that the filter keeps from those of the parts that it leaves
+/// out. The latter are returned as warnings.
+pub(super) fn concerned(
+    found: Vec<FoundProblem>,
+    site: &Site,
+    filter: &Filter,
+) -> (Vec<SiteProblem>, Vec<String>) {
+    let is_kept = |(application, name): &(usize, String)| {
+        let application = &site.applications[*application];
+        let components = application.components.iter();
+        let mut components = components.filter(|one| one.name == *name);
+        filter.is_empty() || components.any(|one| keeps(filter, &application.name, one))
+    };
+    let (kept, left_out): (Vec<FoundProblem>, Vec<FoundProblem>) =
+        (found.into_iter()).partition(|found| found.components.iter().any(is_kept));
+    let warning = |found: FoundProblem| {
+        let SiteProblem {
+            message, details, ..
+        } = found.problem;
+        let details: String = details.iter().map(|line| format!("\n  {line}")).collect();
+        format!("in a part that is not included: {message}{details}")
+    };
+    (
+        kept.into_iter().map(|found| found.problem).collect(),
+        left_out.into_iter().map(warning).collect(),
+    )
+}
+
+/// Returns `true` if the filter keeps the component on one of its nodes. A component without a node
+/// is kept with its application, unless the filter selects nodes.
+fn keeps(filter: &Filter, application: &str, component: &Component) -> bool {
+    let nodes = component.nodes.iter();
+    let mut nodes = nodes.filter_map(|node| NodeName::new(node.name.clone()).ok());
+    if component.nodes.is_empty() {
+        filter.selects_no_nodes() && filter.keeps_application(application)
+    } else {
+        nodes.any(|node| filter.includes(application, &node))
+    }
+}
 
 pub(super) fn apply_filter(
     units: Units,
@@ -27,6 +69,7 @@ pub(super) fn apply_filter(
         return Err(SiteProblem::new("the filter matches nothing").into());
     }
     warn_of_parts(&units, site, &keep, warnings);
+    warn_of_producers(&units, site, &keep, warnings);
     Ok(contract(&units, &keep))
 }
 
@@ -91,6 +134,33 @@ fn warn_of_parts(units: &Units, site: &Site, keep: &[bool], warnings: &mut Vec<S
             named.join(", ")
         ));
     }
+}
+
+/// Warns of components in applications that are left out completely, if a kept component needs
+/// them.
+fn warn_of_producers(units: &Units, site: &Site, keep: &[bool], warnings: &mut Vec<String>) {
+    let kept = || (0..units.list.len()).filter(|at| keep[*at]);
+    let present: BTreeSet<usize> = kept().map(|at| units.list[at].application).collect();
+    let mut missing = BTreeSet::new();
+    for at in kept() {
+        for need in units.needs[at].iter().filter(|need| !keep[need.from]) {
+            let from = &units.list[need.from];
+            if !present.contains(&from.application) {
+                let what = match &need.capability {
+                    Some(capability) => format!("needs {capability} from"),
+                    None => "comes after".to_owned(),
+                };
+                missing.insert(format!(
+                    "{} {what} {} of {} on {}, which is not in this plan: it must already be in place",
+                    units.list[at].component,
+                    from.component,
+                    site.applications[from.application].name,
+                    from.node
+                ));
+            }
+        }
+    }
+    warnings.extend(missing);
 }
 
 /// Returns the kept units. Units that waited for each other through removed ones still wait.

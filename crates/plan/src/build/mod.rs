@@ -14,7 +14,8 @@ use crate::filter::Filter;
 use crate::problem::PlanError;
 use crate::site::Site;
 use bunraku_wire::api::ordered_runs::{
-    DependencyReason, PlanId, PlanStep, PlannedComponent, RunPlan, StepDependency, StepIndex,
+    DependencyReason, OrderedRunSubject, PlanId, PlanStep, PlannedComponent, RunOptions, RunPlan,
+    StepDependency, StepIndex,
 };
 use graph::Graph;
 use units::{Unit, Units};
@@ -27,17 +28,34 @@ pub struct PlanOptions {
     pub passes: bool,
 }
 
-/// Plans a site.
+/// Plans a site. Problems in parts that the filter leaves out become warnings.
 pub fn plan_site(site: &Site, options: &PlanOptions) -> Result<RunPlan, PlanError> {
-    let mut whole = units::read(site)?;
+    let (mut whole, found) = units::read(site);
     let mut warnings = site.notes.clone();
     outputs::add(site, &mut whole, &mut warnings);
-    if let Some(problem) = cycle::between_components(&whole) {
-        return Err(problem.into());
+    let cycles = cycle::between_components(&whole);
+    let (mut problems, left_out) = filtered::concerned(found, site, &options.filter);
+    let (cycles, cycles_left_out) = filtered::concerned(cycles, site, &options.filter);
+    warnings.extend(left_out.into_iter().chain(cycles_left_out));
+    let filtered = filtered::apply_filter(whole, site, &options.filter, &mut warnings);
+    let units = filtered.unwrap_or_else(|PlanError(unknown)| {
+        problems.extend(unknown);
+        Units::default()
+    });
+    // Components in a cycle put their nodes into one as well: that is not another problem.
+    let groups = if cycles.is_empty() {
+        assigned(&units, options)
+    } else {
+        Err(PlanError(cycles))
+    };
+    match groups {
+        Ok(groups) if problems.is_empty() => Ok(planned(site, &units, &groups, warnings)),
+        Ok(_) => Err(PlanError(problems)),
+        Err(PlanError(more)) => {
+            problems.extend(more);
+            Err(PlanError(problems))
+        }
     }
-    let units = filtered::apply_filter(whole, site, &options.filter, &mut warnings)?;
-    let groups = assigned(&units, options)?;
-    Ok(planned(site, &units, &groups, warnings))
 }
 
 /// Returns the step that each unit belongs to: by node, or by node and pass.
@@ -93,6 +111,7 @@ fn planned(site: &Site, units: &Units, groups: &[(usize, u32)], warnings: Vec<St
             } else {
                 Vec::new()
             },
+            work: None,
         })
         .collect();
     finished(site, units, steps, warnings)
@@ -119,6 +138,8 @@ fn finished(site: &Site, units: &Units, steps: Vec<PlanStep>, warnings: Vec<Stri
         applications,
         groups,
         steps,
+        options: RunOptions::default(),
+        subject: OrderedRunSubject::default(),
         warnings,
     };
     plan.id = plan.identity();
@@ -194,6 +215,7 @@ fn components(site: &Site, units: &Units, members: &[usize]) -> Vec<PlannedCompo
         component: unit.component.clone(),
         produces: unit.produces.clone(),
         consumes: unit.consumes.clone(),
+        parameters: unit.parameters.clone(),
     };
     let mut components: Vec<_> = members.iter().map(|unit| one(&units.list[*unit])).collect();
     components.sort();

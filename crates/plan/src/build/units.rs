@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use bunraku_model::NodeName;
+use bunraku_model::{NodeName, content_id_of_json};
 
 use super::near::near;
-use crate::problem::{PlanError, SiteProblem};
+use crate::problem::SiteProblem;
 use crate::site::{Component, LocatedName, Site};
 
 /// One component on one node.
@@ -19,6 +19,8 @@ pub(super) struct Unit {
     pub(super) produces: Vec<String>,
     pub(super) consumes: Vec<String>,
     pub(super) tags: Vec<String>,
+    /// A digest of each parameter's value.
+    pub(super) parameters: BTreeMap<String, String>,
 }
 
 /// The reason why a unit waits for another.
@@ -50,18 +52,46 @@ impl Units {
 /// A component with its position in the site.
 type LocatedComponent<'s> = (usize, &'s Component);
 
-pub(super) fn read(site: &Site) -> Result<Units, PlanError> {
+/// A problem, and the components that it concerns: the numbers of their applications and their
+/// names.
+pub(super) struct FoundProblem {
+    pub(super) problem: SiteProblem,
+    pub(super) components: Vec<(usize, String)>,
+}
+
+/// The problems of a site.
+#[derive(Default)]
+struct Findings(Vec<FoundProblem>);
+
+impl Findings {
+    fn push<'s>(
+        &mut self,
+        problem: SiteProblem,
+        components: impl IntoIterator<Item = &'s LocatedComponent<'s>>,
+    ) {
+        let components = components.into_iter();
+        let components = components.map(|(application, one)| (*application, one.name.clone()));
+        self.0.push(FoundProblem {
+            problem,
+            components: components.collect(),
+        });
+    }
+}
+
+/// Returns the units of a site, and everything that is wrong with it. Dependencies that cannot be
+/// resolved are left out.
+pub(super) fn read(site: &Site) -> (Units, Vec<FoundProblem>) {
     let components: Vec<LocatedComponent<'_>> = site
         .applications
         .iter()
         .enumerate()
         .flat_map(|(at, application)| application.components.iter().map(move |one| (at, one)))
         .collect();
-    let mut problems = Vec::new();
+    let mut problems = Findings::default();
     let mut units = Units::default();
     let mut of_component: Vec<Vec<usize>> = Vec::with_capacity(components.len());
-    for (application, component) in &components {
-        let nodes = nodes_of(component, &mut problems);
+    for located @ (application, component) in &components {
+        let nodes = nodes_of(located, &mut problems);
         let first = units.list.len();
         units.list.extend(nodes.into_iter().map(|node| Unit {
             application: *application,
@@ -70,33 +100,31 @@ pub(super) fn read(site: &Site) -> Result<Units, PlanError> {
             produces: names(&component.produces),
             consumes: names(&component.consumes),
             tags: component.tags.clone(),
+            parameters: digests(component),
         }));
         of_component.push((first..units.list.len()).collect());
-    }
-    if components.is_empty() {
-        problems.push(SiteProblem::new("the site declares no components"));
     }
     let producers = producers(&components, &mut problems);
     let by_name = by_name(&components, &mut problems);
     units.needs = vec![Vec::new(); units.list.len()];
-    for (at, (_, component)) in components.iter().enumerate() {
+    for (at, located @ (_, component)) in components.iter().enumerate() {
         let mut found: Vec<(usize, Option<&str>)> = Vec::new();
         for capability in &component.consumes {
             match producers.get(capability.name.as_str()) {
                 Some(from) => found.push((*from, Some(&capability.name))),
-                None => problems.push(unproduced(component, capability, &producers)),
+                None => problems.push(unproduced(component, capability, &producers), [located]),
             }
         }
         for capability in &component.requires {
             match producers.get(capability.name.as_str()) {
                 Some(from) => found.push((*from, Some(&capability.name))),
-                None => problems.push(unexported(component, capability, &producers)),
+                None => problems.push(unexported(component, capability, &producers), [located]),
             }
         }
         for wanted in &component.waits_for {
             match by_name.get(wanted.name.as_str()) {
                 Some(from) => found.push((*from, None)),
-                None => problems.push(unknown(component, wanted, &by_name)),
+                None => problems.push(unknown(component, wanted, &by_name), [located]),
             }
         }
         // A component's own capabilities exist by the time it runs.
@@ -110,11 +138,25 @@ pub(super) fn read(site: &Site) -> Result<Units, PlanError> {
             }
         }
     }
-    if problems.is_empty() {
-        Ok(units)
-    } else {
-        Err(PlanError(problems))
-    }
+    (units, problems.0)
+}
+
+/// Returns a digest of each value that the component receives or passes on. The values themselves
+/// stay out of plans, which servers store and show.
+fn digests(component: &Component) -> BTreeMap<String, String> {
+    const LENGTH: usize = 12;
+    let digest = |value: &serde_json::Value| {
+        let mut text = content_id_of_json(value).to_string();
+        text.truncate(LENGTH);
+        text
+    };
+    let own = component.parameters.iter();
+    let own = own.map(|(name, value)| (name.clone(), digest(value)));
+    let passed_on = component.capabilities.iter().map(|(name, values)| {
+        let values = serde_json::Value::Object(values.clone());
+        (name.clone(), digest(&values))
+    });
+    own.chain(passed_on).collect()
 }
 
 fn names(list: &[LocatedName]) -> Vec<String> {
@@ -125,7 +167,8 @@ fn names(list: &[LocatedName]) -> Vec<String> {
 }
 
 /// Returns the nodes of a component: exactly one, unless it runs on several.
-fn nodes_of(component: &Component, problems: &mut Vec<SiteProblem>) -> Vec<NodeName> {
+fn nodes_of(located: &LocatedComponent<'_>, problems: &mut Findings) -> Vec<NodeName> {
+    let component = located.1;
     let mut nodes: BTreeMap<NodeName, &LocatedName> = BTreeMap::new();
     for node in &component.nodes {
         match NodeName::new(node.name.clone()) {
@@ -135,6 +178,7 @@ fn nodes_of(component: &Component, problems: &mut Vec<SiteProblem>) -> Vec<NodeN
             Err(error) => problems.push(
                 SiteProblem::new(format!("`{}`: {error}", component.name))
                     .at(node.place.as_ref(), ""),
+                [located],
             ),
         }
     }
@@ -144,6 +188,7 @@ fn nodes_of(component: &Component, problems: &mut Vec<SiteProblem>) -> Vec<NodeN
             problem
                 .at(component.place.as_ref(), "declared here")
                 .hint("every component needs a node to run on"),
+            [located],
         );
     }
     if nodes.len() > 1 && !component.on_each {
@@ -158,6 +203,7 @@ fn nodes_of(component: &Component, problems: &mut Vec<SiteProblem>) -> Vec<NodeN
             SiteProblem::new(message)
                 .at(component.place.as_ref(), "declared here")
                 .hint("a component runs on one node: declare one component for each"),
+            [located],
         );
     }
     nodes.into_keys().collect()
@@ -166,7 +212,7 @@ fn nodes_of(component: &Component, problems: &mut Vec<SiteProblem>) -> Vec<NodeN
 /// Returns the component that produces each capability.
 fn producers<'s>(
     components: &[LocatedComponent<'s>],
-    problems: &mut Vec<SiteProblem>,
+    problems: &mut Findings,
 ) -> BTreeMap<&'s str, usize> {
     let mut producers: BTreeMap<&str, usize> = BTreeMap::new();
     for (at, (_, component)) in components.iter().enumerate() {
@@ -187,6 +233,14 @@ fn producers<'s>(
                         SiteProblem::new(message)
                             .at(capability.place.as_ref(), "second definition")
                             .at(said, "first definition"),
+                        // Also those that would wait for one of the two.
+                        components.iter().enumerate().filter_map(|(number, one)| {
+                            let consumes = |wanted: &LocatedName| wanted.name == capability.name;
+                            let concerned = number == at
+                                || number == *earlier
+                                || one.1.consumes.iter().any(consumes);
+                            concerned.then_some(one)
+                        }),
                     );
                 }
                 _ => {
@@ -200,7 +254,7 @@ fn producers<'s>(
 
 fn by_name<'s>(
     components: &[LocatedComponent<'s>],
-    problems: &mut Vec<SiteProblem>,
+    problems: &mut Findings,
 ) -> BTreeMap<&'s str, usize> {
     let mut by_name: BTreeMap<&str, usize> = BTreeMap::new();
     for (at, (_, component)) in components.iter().enumerate() {
@@ -209,6 +263,7 @@ fn by_name<'s>(
                 SiteProblem::new(format!("`{}` is declared twice", component.name))
                     .at(component.place.as_ref(), "second declaration")
                     .at(components[earlier].1.place.as_ref(), "first declared here"),
+                [&components[at], &components[earlier]],
             );
         }
     }

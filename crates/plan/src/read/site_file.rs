@@ -15,12 +15,14 @@ use super::ReadError;
 use crate::inventory::{Inventory, NodePattern};
 use crate::site::{Application, Component, LocatedName, Site};
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields)]
 struct File {
     #[serde(default)]
     environment: Option<String>,
-    applications: BTreeMap<String, ApplicationEntry>,
+    /// Absent or empty: a site without applications.
+    #[serde(default)]
+    applications: Option<BTreeMap<String, ApplicationEntry>>,
 }
 
 #[derive(Deserialize)]
@@ -53,6 +55,7 @@ pub fn site_queries(file: &str, text: &str) -> Result<BTreeSet<String>, ReadErro
     let read = parsed(file, text)?;
     let components = read
         .applications
+        .unwrap_or_default()
         .into_values()
         .flat_map(|application| application.components.into_values());
     Ok(components
@@ -62,6 +65,13 @@ pub fn site_queries(file: &str, text: &str) -> Result<BTreeSet<String>, ReadErro
 }
 
 fn parsed(file: &str, text: &str) -> Result<File, ReadError> {
+    let is_content = |line: &str| {
+        let line = line.trim();
+        !line.is_empty() && !line.starts_with('#') && line != "---"
+    };
+    if !text.lines().any(is_content) {
+        return Ok(File::default());
+    }
     serde_saphyr::from_str(text).map_err(|error| ReadError::SiteFile {
         file: file.to_owned(),
         why: error.to_string(),
@@ -79,8 +89,8 @@ fn is_pattern(query: &str) -> bool {
 /// Reads a site file. Queries are answered from the inventory.
 pub fn site_file(file: &str, text: &str, inventory: &Inventory) -> Result<Site, ReadError> {
     let read = parsed(file, text)?;
-    let mut applications = Vec::with_capacity(read.applications.len());
-    for (name, entry) in read.applications {
+    let mut applications = Vec::new();
+    for (name, entry) in read.applications.unwrap_or_default() {
         let mut components = Vec::with_capacity(entry.components.len());
         for (component, about) in entry.components {
             components.push(one(file, &name, &component, about, inventory)?);

@@ -30,7 +30,7 @@ pub use bunraku_wire::api::RunEnding;
 pub use bunraku_wire::api::ordered_runs::{
     Event, HookTrigger, NewRun, NodeLimit, OnFailure, OrderedRunSubject, RunDetail, RunEnd,
     RunHooks, RunLog, RunLogEntry, RunLogReply, RunOptions, RunOutcome, RunRecord, RunStart,
-    RunSummary, StepCounts, UnavailableNode, UnavailableReason,
+    RunSummary, StaleNode, StepCounts, UnavailableNode, UnavailableReason,
 };
 use bunraku_wire::api::ordered_runs::{RunPlan, StepIndex};
 use deadlines::Deadlines;
@@ -64,6 +64,8 @@ pub struct Run {
     ended: Option<Timestamp>,
     /// `true` if the run expired before it could begin.
     expired: bool,
+    /// `true` if the run was refused when it was about to begin.
+    refused: bool,
     /// The latest time seen. Clocks of servers differ.
     now: Timestamp,
 }
@@ -103,6 +105,7 @@ impl Run {
             begun: None,
             ended: None,
             expired: false,
+            refused: false,
             now: Timestamp::MIN,
         };
         for step in done.iter().filter(|step| step.at() < count) {

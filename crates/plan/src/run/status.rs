@@ -1,7 +1,7 @@
 //! The status of a run and of each of its steps.
 
-use bunraku_wire::api::RunEnding;
 use bunraku_wire::api::ordered_runs::{RunOutcome, StepCounts};
+use bunraku_wire::api::{FailedResource, RunEnding};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -76,6 +76,9 @@ pub struct StepStatus {
     pub changed: u64,
     #[serde(default)]
     pub failed: u64,
+    /// The first resources that failed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<FailedResource>,
     /// A report that arrived after the step was given up. It changes nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late: Option<RunEnding>,
@@ -87,9 +90,35 @@ pub struct StepStatus {
 }
 
 impl StepStatus {
+    /// Returns why the step did not succeed: the first failed resource with its message, or the
+    /// message of the run, or both.
+    pub fn failure_reason(&self) -> Option<String> {
+        let first = self.failures.first().map(|first| {
+            let resource = match &first.message {
+                Some(message) => format!("{}: {}", first.resource, first_line(message)),
+                None => first.resource.clone(),
+            };
+            match self.failed.saturating_sub(1) {
+                0 => resource,
+                1 => format!("{resource} (and 1 more resource failed)"),
+                more => format!("{resource} (and {more} more resources failed)"),
+            }
+        });
+        match (&self.message, first) {
+            (Some(message), Some(first)) => Some(format!("{message}; {first}")),
+            (message, first) => first.or_else(|| message.clone()),
+        }
+    }
+
     pub(super) fn is_waiting(&self) -> bool {
         self.state == StepState::Waiting
     }
+}
+
+/// Returns the first line that says something.
+fn first_line(text: &str) -> &str {
+    let mut lines = text.lines().map(str::trim);
+    lines.find(|line| !line.is_empty()).unwrap_or_default()
 }
 
 /// The phase of a run.

@@ -6,7 +6,7 @@ use super::Run;
 use super::deadlines::Deadline;
 use bunraku_wire::api::RunEnding;
 use bunraku_wire::api::ordered_runs::{
-    Event, OnFailure, RunOutcome, StepIndex, UnavailableNode, UnavailableReason,
+    Event, OnFailure, RunOutcome, StaleNode, StepIndex, UnavailableNode, UnavailableReason,
 };
 
 use super::action::Action;
@@ -43,6 +43,7 @@ impl Run {
         match event {
             Event::Begun { unfit } => self.begin(unfit),
             Event::Expired { reason } => self.expire(reason),
+            Event::PlanChanged { nodes } => self.refuse(nodes),
             Event::Started { step } => self.has_started(*step),
             Event::Ended { step, .. } => self.has_ended(*step, event),
             Event::Refused { step, reason } => {
@@ -86,6 +87,10 @@ impl Run {
                         StepState::Lost,
                         "no node with this name has joined".to_owned(),
                     ),
+                    UnavailableReason::NoCatalog => (
+                        StepState::NeverStarted,
+                        "it has no released catalog".to_owned(),
+                    ),
                 };
                 closed.push((one.step, state.name()));
                 self.close(one.step, state, Some(message));
@@ -98,8 +103,30 @@ impl Run {
         // Do not run on only part of a fleet, unless the options tolerate it.
         let many = self.failures > self.options.tolerated(self.statuses.len());
         if many || (!closed.is_empty() && self.options.on_failure == OnFailure::Stop) {
+            self.refused = true;
             self.stop("not all nodes are ready".to_owned());
         }
+    }
+
+    /// Ends a run whose plan is no longer valid, before anything starts.
+    fn refuse(&mut self, nodes: &[StaleNode]) {
+        if self.phase != RunPhase::Queued {
+            return;
+        }
+        self.refused = true;
+        self.begun = Some(self.now);
+        self.phase = RunPhase::Running;
+        for stale in nodes {
+            let steps = self.plan.nodes().remove(&stale.node).unwrap_or_default();
+            for step in steps {
+                if self.statuses[step.at()].is_waiting() {
+                    let message = Some(stale.reason.clone());
+                    self.close(step, StepState::NeverStarted, message);
+                    self.failures += 1;
+                }
+            }
+        }
+        self.stop("the plan has changed".to_owned());
     }
 
     fn expire(&mut self, reason: &str) {
@@ -131,6 +158,7 @@ impl Run {
             changed,
             failed,
             message,
+            failures,
             ..
         } = event
         else {
@@ -145,6 +173,7 @@ impl Run {
         }
         status.changed = *changed;
         status.failed = *failed;
+        status.failures.clone_from(failures);
         status.ended_by_report = true;
         let state = match ending {
             RunEnding::Succeeded => return self.succeed(step),
@@ -432,6 +461,7 @@ impl Run {
         match (all, self.failures) {
             _ if self.expired => RunOutcome::Expired,
             (true, _) => RunOutcome::Succeeded,
+            _ if self.refused && self.started == 0 => RunOutcome::Refused,
             (false, 0) => RunOutcome::Cancelled,
             _ => RunOutcome::Failed,
         }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bunraku_model::RunId;
+use bunraku_plan::run::{Event, RunEnding};
 use bunraku_plan::{Application, Component, LocatedName, PlanOptions, RunPlan, Site, StepIndex};
 use jiff::{SignedDuration, Timestamp};
 use uuid::Uuid;
@@ -15,6 +16,18 @@ pub(crate) fn start() -> Timestamp {
 
 pub(crate) fn after(milliseconds: i64) -> Timestamp {
     start() + SignedDuration::from_millis(milliseconds)
+}
+
+/// Returns the event of a step that ended without changes.
+pub(crate) fn ended(step: StepIndex, ending: RunEnding) -> Event {
+    Event::Ended {
+        step,
+        ending,
+        changed: 0,
+        failed: 0,
+        message: None,
+        failures: Vec::new(),
+    }
 }
 
 pub(crate) fn run_id() -> RunId {

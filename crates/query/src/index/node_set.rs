@@ -209,14 +209,14 @@ mod tests {
                 members.iter().for_each(|slot| set.insert(*slot));
                 set
             };
-            let told = |set: &NodeSet| set.iter().collect::<BTreeSet<_>>();
+            let text = |set: &NodeSet| set.iter().collect::<BTreeSet<_>>();
             let (mut union, mut both, mut first) = (set(&left), set(&left), set(&left));
             union.union(&set(&right));
             both.intersect(&set(&right));
             first.subtract(&set(&right));
-            proptest::prop_assert_eq!(told(&union), &left | &right);
-            proptest::prop_assert_eq!(told(&both), &left & &right);
-            proptest::prop_assert_eq!(told(&first), &left - &right);
+            proptest::prop_assert_eq!(text(&union), &left | &right);
+            proptest::prop_assert_eq!(text(&both), &left & &right);
+            proptest::prop_assert_eq!(text(&first), &left - &right);
         }
     }
 }

@@ -192,11 +192,11 @@ proptest! {
         prop_assert_eq!(index.size(), rebuilt.size(), "nothing is left of what was");
         // The index also matches the facts.
         for (node, state) in &nodes {
-            let told = answer_text(&ask(&index, &format!("nodes[facts.f4] {{ certname = \"n-{node}\" }}")));
+            let shown = answer_text(&ask(&index, &format!("nodes[facts.f4] {{ certname = \"n-{node}\" }}")));
             let fact = state.facts.as_ref().and_then(|facts| facts.get("f4"));
             let wanted = fact.cloned().unwrap_or_default();
-            let warning = told.find("warning").unwrap_or(told.len());
-            prop_assert_eq!(told[..warning].trim_end(), wanted.to_string());
+            let warning = shown.find("warning").unwrap_or(shown.len());
+            prop_assert_eq!(shown[..warning].trim_end(), wanted.to_string());
         }
     }
 }

@@ -14,13 +14,14 @@ use bunraku_model::{ContentId, NodeName};
 use bunraku_store::{Follow, FollowEvent, SharedStore, Transaction};
 use bunraku_wire::api::cluster::{
     ClusterInvitation, ClusterInviteRequest, ClusterStatus, ClusterView, ClusterWelcome,
-    DrainRequest, ExpectServerRequest, MemberRecord, ServerList, keys,
+    DrainRequest, ExpectServerRequest, MemberRecord, MemberState, ServerList, keys,
 };
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use crate::space_status::space_status;
 use bunraku_compile::CommandHub;
 use bunraku_control::clock::Clock;
 use bunraku_control::document::{self, Decision};
@@ -142,7 +143,7 @@ impl Cluster {
         }
         let mut changes = Follow::new(self.store.clone(), keys::MEMBERS);
         let mut up = Follow::new(self.store.clone(), bunraku_control::keys::SERVERS);
-        let mut told = self.servers();
+        let mut known_servers = self.servers();
         loop {
             let followed = tokio::select! {
                 () = shutdown.cancelled() => return,
@@ -165,20 +166,20 @@ impl Cluster {
             }
             tokio::select! {
                 () = shutdown.cancelled() => return,
-                () = self.news_since(&told) => {}
+                () = self.news_since(&known_servers) => {}
             }
             let servers = self.servers();
-            if servers != told {
-                told = servers;
+            if servers != known_servers {
+                known_servers = servers;
                 hub.notify_servers();
             }
         }
     }
 
-    /// Waits until the member's list differs from `told`, or until the deadline.
-    async fn news_since(&self, told: &ServerList) {
+    /// Waits until the member's list differs from `known_servers`, or until the deadline.
+    async fn news_since(&self, known_servers: &ServerList) {
         let deadline = tokio::time::Instant::now() + SETTLED;
-        while self.servers() == *told && tokio::time::Instant::now() < deadline {
+        while self.servers() == *known_servers && tokio::time::Instant::now() < deadline {
             tokio::time::sleep(LOOK).await;
         }
     }
@@ -213,6 +214,7 @@ impl Cluster {
                 .filter(|change| !change.is_null()),
             events: events.map_or_else(Vec::new, |stored| stored.document),
             without_majority_seconds: self.store.without_majority_for().map(|it| it.as_secs()),
+            space: space_status(&self.store),
         })
     }
 
@@ -299,6 +301,9 @@ impl Cluster {
     /// Moves a server's role to another server, or cancels the move.
     pub async fn drain(&self, name: &NodeName, request: &DrainRequest) -> Result<(), ServiceError> {
         self.link()?;
+        if request.draining {
+            self.refuse_drain(name).await?;
+        }
         let change = |known: Option<MemberRecord>| match known {
             None => Err(ServiceError::NotFound {
                 what: format!("the server `{name}`"),
@@ -312,5 +317,37 @@ impl Cluster {
         };
         document::update(&*self.store, &keys::member(name), change).await?;
         Ok(())
+    }
+
+    /// Refuses to drain a server whose datastore no other server can take.
+    async fn refuse_drain(&self, name: &NodeName) -> Result<(), ServiceError> {
+        let status = self.status().await?;
+        let stores_data = |server: &NodeName| {
+            let mut datastores = status.datastores.iter();
+            datastores.any(|datastore| datastore.name.as_ref() == Some(server))
+        };
+        let is_alive = |server: &NodeName| {
+            let seen = status.sight.members.iter().find(|it| it.name == *server);
+            *server == status.sight.seen_by
+                || seen.is_some_and(|seen| seen.state == MemberState::Alive)
+        };
+        let can_take_over = |member: &MemberRecord| {
+            member.name != *name
+                && member.eligible
+                && !member.draining
+                && is_alive(&member.name)
+                && !stores_data(&member.name)
+        };
+        if !stores_data(name) || status.members.iter().any(can_take_over) {
+            return Ok(());
+        }
+        Err(ServiceError::conflict(
+            format!("no other server can take over the datastore of `{name}`"),
+            format!(
+                "add a server first; for short maintenance, stop `{name}` without draining it: {} datastores tolerate the loss of {}",
+                status.datastores.len(),
+                status.datastores.len().saturating_sub(1) / 2
+            ),
+        ))
     }
 }

@@ -122,18 +122,9 @@ pub(crate) async fn serve(listener: TcpListener, serving: Serving) {
     });
     let connections = TaskTracker::new();
     loop {
-        let accepted = tokio::select! {
+        let (stream, address) = tokio::select! {
             () = shutdown.cancelled() => break,
-            accepted = listener.accept() => accepted,
-        };
-        let (stream, address) = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                // Probably out of file descriptors. Let some connections close first.
-                tracing::warn!(error = %error, "cannot accept a connection");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
-            }
+            accepted = bunraku_wire::accept(&listener) => accepted,
         };
         let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
             shared.metrics.connection_refused("full");

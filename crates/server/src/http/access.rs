@@ -21,9 +21,9 @@ use super::routes::Services;
 
 /// The bytes that a body without a length counts for.
 const UNKNOWN_LENGTH: u64 = 1 << 20;
-/// The percentage of the datastore that nodes may fill. The rest is for operators, who have to be
-/// able to remove what fills it.
-const NODES_SHARE: u8 = 90;
+/// The percentage of the datastore up to which nodes may write. From a lower one on, a store refuses
+/// what adds data. The rest is for operators, who have to be able to remove what fills it.
+const NODES_SHARE: u8 = 95;
 /// The time after which a node may try again when the datastore is full.
 const FULL: Duration = Duration::from_secs(60);
 

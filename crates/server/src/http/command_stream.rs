@@ -24,6 +24,7 @@ use crate::liveness::LivenessGuard;
 use crate::services::Services;
 use bunraku_compile::targets::KnownTarget;
 use bunraku_compile::{Subscription, SubscriptionItem};
+use bunraku_control::presence::AgentDescription;
 use bunraku_control::{SILENT_AGENT, ServiceError, Session};
 
 /// One open stream.
@@ -42,7 +43,7 @@ pub struct CommandStream {
 
 /// The agent that opens a stream.
 pub struct ConnectedAgent {
-    pub version: String,
+    pub description: AgentDescription,
     /// The answers to pings, from an agent that sends any.
     pub pings: Option<PingBody>,
 }
@@ -106,12 +107,12 @@ pub(super) async fn open(
 async fn connect(
     services: &Services,
     node: &NodeName,
-    version: &str,
+    agent: &AgentDescription,
 ) -> Result<SessionGuard, ServiceError> {
-    let (services, node, version) = (services.clone(), node.clone(), version.to_owned());
+    let (services, node, agent) = (services.clone(), node.clone(), agent.clone());
     let tasks = services.closing.clone();
     let connecting = tasks.spawn(async move {
-        let session = services.presence.connect(&node, &version).await?;
+        let session = services.presence.connect(&node, &agent).await?;
         services.metrics.connected_agents.inc();
         Ok(SessionGuard {
             services,
@@ -134,7 +135,7 @@ impl CommandStream {
         services.certificates.admit(node).await?;
         // Subscribe before checking for pending messages, so that none is missed in between.
         let subscription = services.hub.subscribe(node);
-        let mut session = connect(services, node, &agent.version).await?;
+        let mut session = connect(services, node, &agent.description).await?;
         let pings = agent.pings.map(|answers| Pings {
             answers,
             sent: 0,
@@ -197,7 +198,7 @@ impl CommandStream {
             return StreamLine::Message(StreamMessage::Command(*run));
         }
         loop {
-            let told = tokio::select! {
+            let text = tokio::select! {
                 () = self.services.shutdown.cancelled() => {
                     self.stage = Stage::Ended;
                     return StreamLine::Message(StreamMessage::Goodbye);
@@ -209,9 +210,9 @@ impl CommandStream {
                         return StreamLine::Message(StreamMessage::Goodbye);
                     }
                 },
-                told = self.subscription.next() => told,
+                text = self.subscription.next() => text,
             };
-            match told {
+            match text {
                 Ok(Some(SubscriptionItem::Command(envelope))) => {
                     return self.command(envelope).await;
                 }
@@ -232,6 +233,10 @@ impl CommandStream {
                 }
                 Ok(Some(SubscriptionItem::Authority)) => {
                     return StreamLine::Message(StreamMessage::Authority);
+                }
+                Ok(Some(SubscriptionItem::Revoked)) => {
+                    self.stage = Stage::Ended;
+                    return StreamLine::Message(StreamMessage::Revoked);
                 }
                 Ok(None) => {
                     self.stage = Stage::Ended;
@@ -344,6 +349,12 @@ impl Drop for SessionGuard {
             "its connection closed"
         };
         self.services.closing.spawn(async move {
+            // If that cannot be read, the usual reason has to do.
+            let revoked = services.certificates.are_revoked(&session.node).await;
+            let reason = match revoked {
+                Ok(true) => "its certificate was revoked",
+                Ok(false) | Err(_) => reason,
+            };
             if let Err(error) = services.presence.disconnect(&session, reason).await {
                 tracing::warn!(node = %session.node, error = %error, "cannot mark a node lost");
             }

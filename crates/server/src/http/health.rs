@@ -7,6 +7,7 @@ use bunraku_wire::endpoints::{CheckHealth, CheckReadiness, ShowMetrics};
 use super::endpoint::{Call, HandlerResult, Routes};
 use super::reply::ErrorReply;
 use bunraku_control::keys;
+use bunraku_store::StoreSpace;
 
 /// Time limit for the store's answer. A slower store counts as not ready.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -30,12 +31,26 @@ async fn readyz(call: Call<CheckReadiness>) -> HandlerResult<CheckReadiness> {
     }
     let key = keys::server(services.identity.id);
     match tokio::time::timeout(PATIENCE, services.store.get(&key)).await {
-        Ok(Ok(Some(_))) => Ok("ready\n".to_owned()),
+        Ok(Ok(Some(_))) => ready(services.store.space()),
         Ok(Ok(None)) => Err(ErrorReply::unavailable(
             "this server is not registered in the store",
         )),
         Ok(Err(_)) => Err(ErrorReply::unavailable("the store is unavailable")),
         Err(_) => Err(ErrorReply::unavailable("the store does not answer")),
+    }
+}
+
+/// A server with a full store still coordinates and deletes, so it stays ready and says so. Once
+/// etcd refuses every write, it is not ready.
+fn ready(space: Option<StoreSpace>) -> HandlerResult<CheckReadiness> {
+    match space {
+        Some(space) if space.is_alarm_raised => Err(ErrorReply::unavailable(&format!(
+            "the datastore is full ({space}), and etcd refuses writes (NOSPACE)"
+        ))),
+        Some(space) if space.is_full() => Ok(format!(
+            "ready\nwarning: the datastore is full ({space}): new data is refused\n"
+        )),
+        _ => Ok("ready\n".to_owned()),
     }
 }
 
@@ -47,5 +62,8 @@ async fn metrics(call: Call<ShowMetrics>) -> HandlerResult<ShowMetrics> {
     let lasting = services.store.without_majority_for().unwrap_or_default();
     let seconds = i64::try_from(lasting.as_secs()).unwrap_or(i64::MAX);
     services.metrics.without_majority.set(seconds);
+    if let Some(space) = services.store.space() {
+        services.metrics.store_space(&space);
+    }
     Ok(services.metrics.encode())
 }

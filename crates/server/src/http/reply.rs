@@ -9,6 +9,12 @@ use http::{StatusCode, header};
 use bunraku_control::ServiceError;
 use bunraku_control::error::chain;
 
+/// The hint for writes that a full store refused.
+const FULL_HINT: &str = "deletions still work; see `bunraku cluster status`, or raise the quota of \
+                         the datastores";
+/// Seconds after which a node may try again when the store is full.
+const RETRY_WHEN_FULL: u64 = 30;
+
 /// An error reply.
 #[derive(Debug)]
 pub(crate) struct ErrorReply {
@@ -213,6 +219,17 @@ impl From<StoreError> for ErrorReply {
                     message,
                     hint,
                 )
+            }
+            StoreError::Full(_) => {
+                tracing::warn!(error = %chain(&error), "a write was refused: no space");
+                let mut refusal = Self::new(
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    ProblemCode::Unavailable,
+                    error.to_string(),
+                    Some(FULL_HINT.to_owned()),
+                );
+                refusal.body.retry_after_seconds = Some(RETRY_WHEN_FULL);
+                refusal
             }
             StoreError::Contended { .. } => {
                 tracing::warn!(error = %chain(&error), "a write lost to other writers every time");

@@ -144,6 +144,7 @@ const MATRIX: &[(&str, Row)] = &[
     ("ListRevokedModuleKeys", Certificate),
     ("ListRuns", OperatorOnly),
     ("CreateRun", OperatorOnly),
+    ("BindPlan", OperatorOnly),
     ("ShowRun", OperatorOnly),
     ("ShowRunLog", OperatorOnly),
     ("StopRun", OperatorOnly),
@@ -246,7 +247,7 @@ struct Answer {
 }
 
 async fn call(client: &Client, endpoint: &Definition, path: &str, body: &Value) -> Answer {
-    let told = |outcome: Result<String, ClientError>| match outcome {
+    let shown = |outcome: Result<String, ClientError>| match outcome {
         Ok(text) => Answer { status: 200, text },
         Err(ClientError::BadReply { .. }) => Answer {
             status: 200,
@@ -259,12 +260,12 @@ async fn call(client: &Client, endpoint: &Definition, path: &str, body: &Value) 
             text: format!("{error} {}", error.hint().unwrap_or_default()),
         },
     };
-    let json = |outcome: Result<Value, ClientError>| told(outcome.map(|value| value.to_string()));
+    let json = |outcome: Result<Value, ClientError>| shown(outcome.map(|value| value.to_string()));
     match endpoint.verb {
         Verb::Get if path.ends_with("/stream") => {
-            told(client.stream::<Value>(path).await.map(|_| String::new()))
+            shown(client.stream::<Value>(path).await.map(|_| String::new()))
         }
-        Verb::Get => told(text_of(client, path).await),
+        Verb::Get => shown(text_of(client, path).await),
         Verb::Post => json(client.post(path, body).await),
         Verb::Put => json(client.put(path, body).await),
         Verb::Delete => json(client.delete(path).await),
@@ -469,7 +470,7 @@ async fn a_node_learns_nothing_about_other_nodes_not_even_what_exists() {
                 json!({})
             }
         };
-        let mut told = Vec::new();
+        let mut shown = Vec::new();
         for names in [there, not_there] {
             let path = path(endpoint, names);
             let text = body.to_string().replace("victim", names.node);
@@ -485,11 +486,11 @@ async fn a_node_learns_nothing_about_other_nodes_not_even_what_exists() {
                 .text
                 .replace(names.node, "NODE")
                 .replace(names.thing, "THING");
-            told.push((answer.status, text));
+            shown.push((answer.status, text));
         }
         // Without a name in it, both were the same request.
         if endpoint.parameters().count() > 0 || body.to_string().contains("victim") {
-            assert_eq!(told[0], told[1], "{} tells what exists", endpoint.name);
+            assert_eq!(shown[0], shown[1], "{} tells what exists", endpoint.name);
         }
         // Whatever it tells about what does not exist is not about the victim. What is the same
         // for both must not name the victim in passing.

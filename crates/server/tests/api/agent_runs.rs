@@ -18,6 +18,7 @@ use bunraku_wire::api::{
     SentCommand,
 };
 use bunraku_wire::client::Lines;
+use bunraku_wire::endpoints::{BindPlan, CreateRun, Endpoint, ListNodes, ShowRun};
 use serde_json::json;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
@@ -495,10 +496,8 @@ async fn ordered(
     let inventory = bunraku_plan::Inventory::default();
     let site = bunraku_plan::site_file("site.yaml", text, &inventory).expect("a site");
     let plan = bunraku_plan::plan_site(&site, &bunraku_plan::PlanOptions::default());
-    let new = NewRun {
-        subject,
-        ..NewRun::of(plan.expect("a plan"))
-    };
+    let plan = plan.expect("a plan");
+    let new = NewRun::of(plan.with_options(Default::default(), subject));
     let record: RunRecord = server.operator.post("/v1/runs", &new).await?;
     let path = format!("/v1/runs/{}", record.id);
     eventually(async || {
@@ -528,15 +527,136 @@ async fn an_ordered_run_of_a_release_applies_that_release_or_nothing() {
         release: ReleaseNumber(number),
     };
     // The node's target is another release by now, and that one must not be applied instead.
-    let older = ordered(&server, of(1)).await.expect("taken in");
-    assert_eq!(older.state, StepState::NeverStarted, "{older:?}");
-    let why = older.message.expect("why");
-    assert!(why.contains("of release 1 was requested"), "{why}");
+    let older = ordered(&server, of(1)).await.expect_err("it is stale");
+    assert_eq!(older.status(), Some(409), "{older}");
+    let why = older.to_string();
+    assert!(why.contains("web-1: the plan says catalog"), "{why}");
+    assert!(why.contains("of release 2 now"), "{why}");
     assert_eq!(text(&machine.root("motd")), None);
     let newer = ordered(&server, of(2)).await.expect("taken in");
     assert_eq!(newer.state, StepState::Succeeded, "{newer:?}");
     assert_eq!(text(&machine.root("motd")).as_deref(), Some("two\n"));
     let unknown = ordered(&server, of(9)).await.expect_err("there is none");
     assert_eq!(unknown.status(), Some(404), "{unknown}");
+    server.shutdown().await;
+}
+
+/// Returns a plan for `web-1` alone, with its work as the server sees it now.
+async fn bound_plan(server: &TestServer) -> bunraku_plan::RunPlan {
+    let text = "applications: {a: {components: {web: {node: web-1}}}}";
+    let inventory = bunraku_plan::Inventory::default();
+    let site = bunraku_plan::site_file("site.yaml", text, &inventory).expect("a site");
+    let plan = bunraku_plan::plan_site(&site, &bunraku_plan::PlanOptions::default());
+    let review = bunraku_plan::ReviewPlan {
+        plan: plan.expect("a plan"),
+        held: false,
+    };
+    let reply = server.operator.call_with(BindPlan, &review).await;
+    reply.expect("a plan").plan
+}
+
+/// Returns the holders of a plan's catalog.
+async fn holders(server: &TestServer, plan: &bunraku_plan::RunPlan) -> Vec<String> {
+    let work = plan.steps[0].work.as_ref().expect("it is bound");
+    let catalog = work.catalog().expect("it applies a catalog").catalog;
+    use bunraku_store::Store;
+    let prefix = bunraku_control::keys::catalog_holds(catalog);
+    let range = bunraku_store::Range::prefix(prefix.clone());
+    let held = server.store().range(range).await.expect("readable").items;
+    let held = held.into_iter();
+    held.map(|item| item.key[prefix.len()..].to_owned())
+        .collect()
+}
+
+#[tokio::test]
+async fn a_plan_that_is_stale_is_refused_and_the_catalogs_of_a_run_are_held_while_it_may_need_them()
+{
+    use bunraku_plan::run::{NewRun, RunOutcome};
+    let mut server = TestServer::start().await;
+    let machine = Machine::new();
+    let agent = start(machine.joined(&server).await);
+    is_known(&server).await;
+    compile(&server, "c1", "one\n").await;
+    let released = release(&server, ReleaseTo::Everything, RunMode::Enforce).await;
+    released.expect("released");
+    let old = bound_plan(&server).await;
+    // Only ordered runs name planned work.
+    let work = old.steps[0].work.clone().map(Box::new);
+    let request = RunRequest {
+        subject: bunraku_wire::api::RunSubject::Configured {
+            environment: None,
+            planned: work,
+        },
+        ..RunRequest::new(NodeRunId(Uuid::now_v7()), Vec::new())
+    };
+    let command = SendCommand {
+        nodes: vec![name("web-1")],
+        command: Command::Run(Box::new(request)),
+        ttl_seconds: 60,
+    };
+    let sent = server
+        .operator
+        .post::<_, Vec<SentCommand>>("/v1/commands", &command);
+    assert_eq!(sent.await.expect_err("refused").status(), Some(400));
+
+    compile(&server, "c2", "two\n").await;
+    let released = release(&server, ReleaseTo::Everything, RunMode::Enforce).await;
+    released.expect("released");
+    let stale = server.operator.call_with(CreateRun, &NewRun::of(old)).await;
+    let stale = stale.expect_err("it is stale");
+    assert_eq!(stale.status(), Some(409), "{stale}");
+    assert!(
+        stale.to_string().contains("web-1: the plan says"),
+        "{stale}"
+    );
+    assert_eq!(text(&machine.root("motd")), None);
+
+    // While the node is away nothing runs, and the catalog stays for a later attempt.
+    drop(agent);
+    eventually(async || {
+        let nodes = server.operator.call(ListNodes).await.expect("nodes");
+        nodes
+            .iter()
+            .all(|node| node.word == bunraku_model::StatusWord::Lost)
+    })
+    .await;
+    let plan = bound_plan(&server).await;
+    let ended = async |new: &NewRun| {
+        let record = server.operator.call_with(CreateRun, new).await;
+        let id = record.expect("accepted").id;
+        let at = || ShowRun.at(&id.to_string());
+        eventually(async || {
+            let detail = server.operator.call(at()).await.expect("the run");
+            detail.end.is_some()
+        })
+        .await;
+        let detail = server.operator.call(at()).await.expect("the run");
+        (id, detail.end.expect("it has ended").outcome)
+    };
+    let (refused, outcome) = ended(&NewRun::of(plan.clone())).await;
+    assert_eq!(outcome, RunOutcome::Refused);
+    let pin = format!("runs/{refused}");
+    assert!(holders(&server, &plan).await.contains(&pin));
+
+    let _agent = start(machine.options(&server, None));
+    eventually(async || {
+        let nodes = server.operator.call(ListNodes).await.expect("nodes");
+        nodes
+            .iter()
+            .all(|node| node.word == bunraku_model::StatusWord::Idle)
+    })
+    .await;
+    let resumed = NewRun {
+        resumes: Some(refused),
+        ..NewRun::of(plan.clone())
+    };
+    let (done, outcome) = ended(&resumed).await;
+    assert_eq!(outcome, RunOutcome::Succeeded);
+    assert_eq!(text(&machine.root("motd")).as_deref(), Some("two\n"));
+    eventually(async || {
+        let pin = format!("runs/{done}");
+        !holders(&server, &plan).await.contains(&pin)
+    })
+    .await;
     server.shutdown().await;
 }

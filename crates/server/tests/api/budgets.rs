@@ -318,7 +318,7 @@ async fn the_last_part_of_the_datastore_is_for_operators() {
         bunraku_store::EmbeddedStore::open(&path, bunraku_store::EmbeddedOptions::default());
     let store = Arc::new(Filling {
         inner: Arc::new(inner.await.expect("a store")),
-        percentage: AtomicU8::new(90),
+        percentage: AtomicU8::new(95),
     });
     let options = crate::support::options(directory.path());
     let mut server =
@@ -329,7 +329,7 @@ async fn the_last_part_of_the_datastore_is_for_operators() {
         .put("/v1/nodes/web-1/facts", &facts)
         .await
         .expect("there is room");
-    store.percentage.store(91, Ordering::SeqCst);
+    store.percentage.store(96, Ordering::SeqCst);
     let refused = web.put::<_, Value>("/v1/nodes/web-1/facts", &facts).await;
     assert_over_budget(refused, "the rest is for operators");
     server.token(None).await;

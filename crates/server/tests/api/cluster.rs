@@ -168,11 +168,11 @@ async fn a_dead_server_is_a_number_that_monitoring_sees() {
         text.extend_from_slice(&chunk.expect("a chunk"));
     }
     let text = String::from_utf8(text).expect("text");
-    for told in [
+    for shown in [
         r#"bunraku_cluster_members{state="dead"} 1"#,
         r#"bunraku_cluster_members{state="alive"} 0"#,
     ] {
-        assert!(text.contains(told), "{told} is missing in {text}");
+        assert!(text.contains(shown), "{shown} is missing in {text}");
     }
     drop(download);
     server.shutdown().await;

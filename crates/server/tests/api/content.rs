@@ -53,8 +53,8 @@ async fn content_comes_whole_in_part_and_not_at_all_if_it_is_known() {
         let part = range(&node, &path, &asked).await.expect("a part");
         assert_eq!(part.status(), 206, "{asked}");
         assert_eq!(part.body(), &file[from..=to], "{asked}");
-        let told = format!("bytes {from}-{to}/{}", file.len());
-        assert_eq!(part.headers()["content-range"], told, "{asked}");
+        let shown = format!("bytes {from}-{to}/{}", file.len());
+        assert_eq!(part.headers()["content-range"], shown, "{asked}");
     }
     let beyond = range(&node, &path, &format!("bytes={}-", file.len())).await;
     assert_eq!(status(beyond), 416);

@@ -259,7 +259,7 @@ async fn deploys_at_once_end_with_the_newest_and_keep_their_order() {
             other => panic!("{other:?}"),
         }
     }
-    assert_eq!(Some(&last), numbers.last(), "the newest is carried out");
+    assert_eq!(Some(&last), numbers.last(), "the newest is deployed");
     let (held, _) = compiled(&server, "web-1").await.expect("compiled");
     assert_eq!(Some(&held.code_id.0), commits.last());
     server.shutdown().await;

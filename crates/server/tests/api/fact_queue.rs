@@ -193,7 +193,7 @@ async fn what_an_agent_sent_earlier_and_arrives_later_is_left_out() {
     });
     assert!(
         submit(json!({"number": 0}), other).await.changed,
-        "an agent that started anew counts anew"
+        "an agent that was restarted counts from the start"
     );
 }
 

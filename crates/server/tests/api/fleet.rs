@@ -82,7 +82,12 @@ pub(crate) async fn compile_resources(
     });
     let key = keys::compiled(&name(node));
     let value = serde_json::to_vec(&compiled).expect("JSON");
-    let put = Transaction::new().put(key, value);
+    let mut put = Transaction::new().put(key, value);
+    let settings = keys::environment_settings(&environment(environment_name));
+    if server.shared.get(&settings).await.expect("read").is_none() {
+        let environment = json!({"url": "file:///nowhere", "policy": "manual", "created": "2026-01-01T00:00:00Z"});
+        put = put.put(settings, environment.to_string());
+    }
     let put = catalogs.hold_in(put, id, &format!("compiled/{node}")).await;
     let put = server.shared.commit(put.expect("kept")).await;
     assert!(put.expect("committed").is_committed());

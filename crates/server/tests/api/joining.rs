@@ -6,6 +6,7 @@ use bunraku_wire::api::{
     PendingRequest, RenewRequest, SignRequest, TokenEntry, TokenRequest,
 };
 use bunraku_wire::certificate::Certificate;
+use bunraku_wire::client::{Client, ClientError};
 use serde_json::{Value, json};
 
 use crate::support::{TestServer, name, request, soon, status};
@@ -65,17 +66,12 @@ async fn a_revoked_or_invented_token_lets_no_node_join() {
         status(server.join(&request, Some("made-up".to_owned())).await),
         403
     );
-    let zero: Result<Value, _> = server
-        .operator
-        .post(
-            "/v1/tokens",
-            &TokenRequest {
-                ttl_seconds: 0,
-                node: None,
-            },
-        )
-        .await;
-    assert_eq!(status(zero), 400);
+    let zero = TokenRequest {
+        ttl_seconds: 0,
+        node: None,
+    };
+    let refused: Result<Value, _> = server.operator.post("/v1/tokens", &zero).await;
+    assert_eq!(status(refused), 400);
     server.shutdown().await;
 }
 
@@ -316,22 +312,24 @@ async fn garbage_is_refused_as_a_request() {
     server.shutdown().await;
 }
 
+async fn renew(
+    node: &Client,
+    certificate_request: String,
+) -> Result<IssuedCertificate, ClientError> {
+    let request = RenewRequest {
+        certificate_request,
+        proof: None,
+    };
+    node.post("/v1/certificates/renew", &request).await
+}
+
 #[tokio::test]
 async fn a_renewal_keeps_name_and_role() {
     let mut server = TestServer::start().await;
     let (certificate, old_key) = server.joined_since("web-1", 300 * 24).await;
     let node = server.client_with(&certificate, &old_key);
     let (key, pem) = request("web-1");
-    let renewed: IssuedCertificate = node
-        .post(
-            "/v1/certificates/renew",
-            &RenewRequest {
-                certificate_request: pem,
-                proof: None,
-            },
-        )
-        .await
-        .expect("renewed");
+    let renewed = renew(&node, pem).await.expect("renewed");
     let certificate = Certificate::from_pem(&renewed.certificate).expect("a certificate");
     assert_eq!(
         (certificate.name().expect("a name"), certificate.role),
@@ -343,16 +341,7 @@ async fn a_renewal_keeps_name_and_role() {
         .await
         .expect("it is good");
     let (_, other) = request("web-2");
-    let stolen: Result<IssuedCertificate, _> = node
-        .post(
-            "/v1/certificates/renew",
-            &RenewRequest {
-                certificate_request: other,
-                proof: None,
-            },
-        )
-        .await;
-    assert_eq!(status(stolen), 403);
+    assert_eq!(status(renew(&node, other).await), 403);
     server.shutdown().await;
 }
 

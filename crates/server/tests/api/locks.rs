@@ -291,14 +291,14 @@ async fn a_change_of_holder_fires_a_trigger_and_a_renewal_does_not() {
     let fired = || async {
         let path = "/v1/trigger-events?trigger=new%20master";
         let events: Vec<TriggerEvent> = server.operator.get(path).await.expect("the history");
-        let told = events.into_iter().filter_map(|event| match event.what {
+        let text = events.into_iter().filter_map(|event| match event.what {
             TriggerNews::Fired { hosts, reason, .. } => Some((
                 hosts.iter().map(ToString::to_string).collect::<Vec<_>>(),
                 reason.unwrap_or_default(),
             )),
             _ => None,
         });
-        told.collect::<Vec<_>>()
+        text.collect::<Vec<_>>()
     };
     let token = held(&a, "db", &wish("s", 60, 0)).await;
     eventually(|| async { fired().await.len() == 1 }).await;
@@ -307,9 +307,9 @@ async fn a_change_of_holder_fires_a_trigger_and_a_renewal_does_not() {
     release(&a, "db", token).await.expect("released");
     held(&b, "db", &wish("s", 60, 0)).await;
     eventually(|| async { fired().await.len() == 2 }).await;
-    let told = fired().await;
-    assert_eq!(told[0].0, ["b"], "{told:?}");
-    assert_eq!(told[0].1, "`db` is held by b");
+    let text = fired().await;
+    assert_eq!(text[0].0, ["b"], "{text:?}");
+    assert_eq!(text[0].1, "`db` is held by b");
     server.shutdown().await;
 }
 

@@ -142,8 +142,8 @@ async fn stat_says_ready_exactly_when_a_claim_would_be_granted() {
     let second = granted(&node, "a", &request(60)).await;
     assert!(second.token > first.token);
     finish(&node, "a", second.token, 7).await.expect("recorded");
-    let told = missing(&stat(&node, "a").await);
-    assert!(told.contains("failed with exit code 7"), "{told}");
+    let shown = missing(&stat(&node, "a").await);
+    assert!(shown.contains("failed with exit code 7"), "{shown}");
     assert!(!is_granted(&claim(&node, "a", &request(60)).await));
     // A caller requests a retry.
     let again = "/v1/once/a/standing?retry=true";
@@ -221,8 +221,8 @@ async fn a_claimant_that_falls_silent_has_abandoned_it_and_is_refused_when_it_wa
         ended(&node, "a", attempt.token).await,
         AttemptOutcome::Abandoned
     );
-    let told = missing(&stat(&node, "a").await);
-    assert!(told.contains("was abandoned"), "{told}");
+    let shown = missing(&stat(&node, "a").await);
+    assert!(shown.contains("was abandoned"), "{shown}");
     assert_eq!(
         report(&server.operator, "a").await.log.as_deref(),
         Some("half way\n")
@@ -350,8 +350,8 @@ async fn a_node_runs_only_an_operators_definition_or_its_own() {
         .post::<_, ()>("/v1/once/app/permissions", &both);
     permitted.await.expect("permitted");
     define(&hostile, "app", json!({"command": "rm -rf /"})).await;
-    let told = missing(&stat(&deploy, "app").await);
-    assert!(told.contains("not by `hostile`"), "{told}");
+    let shown = missing(&stat(&deploy, "app").await);
+    assert!(shown.contains("not by `hostile`"), "{shown}");
     assert!(!is_granted(&claim(&deploy, "app", &request(60)).await));
     let mine = json!({"definition": {"command": "true"}});
     assert_eq!(
@@ -367,10 +367,10 @@ async fn a_node_runs_only_an_operators_definition_or_its_own() {
     )
     .await;
     assert_eq!(stat(&other, "app").await, OnceStatus::Ready);
-    let told = missing(&stat(&server.operator, "app").await);
+    let shown = missing(&stat(&server.operator, "app").await);
     assert!(
-        told.contains("init_on"),
-        "an operator's machine obeys it: {told}"
+        shown.contains("init_on"),
+        "an operator's machine obeys it: {shown}"
     );
     define(&server.operator, "app", json!({"command": "true"})).await;
     assert_eq!(

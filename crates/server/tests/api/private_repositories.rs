@@ -152,7 +152,7 @@ fn failure(status: &DeployStatus) -> String {
 }
 
 /// Returns everything that the API tells about environments.
-async fn told(server: &TestServer) -> String {
+async fn printed(server: &TestServer) -> String {
     let list: Value = server
         .operator
         .get("/v1/environments")
@@ -188,7 +188,7 @@ async fn a_token_opens_a_repository_over_https_and_is_seen_nowhere_else() {
     std::fs::remove_file(host.directory.path().join("token")).expect("removed");
     let said = failure(&deploy(&server, "production").await);
     assert!(said.contains("cannot read"), "{said}");
-    let all = told(&server).await;
+    let all = printed(&server).await;
     for secret in [SECRET, "wr0ng-token", "s3cret%2Ftoken%2B1"] {
         assert!(!all.contains(secret), "{all}");
     }
@@ -229,7 +229,7 @@ async fn a_password_in_an_address_reaches_the_host_and_no_argument() {
         .expect("changed");
     let said = failure(&deploy(&server, "production").await);
     assert!(said.contains("Authentication failed"), "{said}");
-    let all = format!("{changed}\n{}\n{said}", told(&server).await);
+    let all = format!("{changed}\n{}\n{said}", printed(&server).await);
     for secret in ["s3cret", "t0ken-alone"] {
         assert!(!all.contains(secret), "{all}");
     }

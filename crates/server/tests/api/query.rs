@@ -19,11 +19,11 @@ pub(crate) async fn ask(server: &TestServer, text: &str) -> String {
 
 pub(crate) async fn becomes(server: &TestServer, text: &str, wanted: &str) {
     eventually(async || {
-        let told = ask(server, text).await;
-        if told != wanted {
-            eprintln!("{text}: {told}");
+        let shown = ask(server, text).await;
+        if shown != wanted {
+            eprintln!("{text}: {shown}");
         }
-        told == wanted
+        shown == wanted
     })
     .await;
 }
@@ -60,8 +60,8 @@ async fn the_index_follows_facts_status_and_removal_and_is_the_same_after_a_rest
         .await
         .expect("disabled");
     let disabled = "nodes[certname, disabled, status] { disabled is not null }";
-    let told = r#"[{"certname":"web-1","disabled":"being moved","status":"new"}]"#;
-    becomes(&server, disabled, told).await;
+    let shown = r#"[{"certname":"web-1","disabled":"being moved","status":"new"}]"#;
+    becomes(&server, disabled, shown).await;
     let all = "nodes[certname, status, disabled, fact_set, facts_changed, facts]";
     let before = ask(&server, all).await;
     let (directory, options) = (server.directory(), server.options());

@@ -32,11 +32,11 @@ const EVERYTHING: [&str; 3] = [
 ];
 
 async fn everything(server: &TestServer) -> Vec<String> {
-    let mut told = Vec::new();
+    let mut text = Vec::new();
     for query in EVERYTHING {
-        told.push(ask(server, query).await);
+        text.push(ask(server, query).await);
     }
-    told
+    text
 }
 
 #[tokio::test]
@@ -52,17 +52,17 @@ async fn the_index_follows_a_run_as_it_goes_and_is_the_same_after_a_restart() {
     ];
     send(&node, run, 0, first).await.expect("stored");
     let changes = "events[title, property, new_value] { corrective = true }";
-    let told = r#"[{"title":"/a","property":"mode","new_value":"0644"},{"title":"/a","property":"owner","new_value":"root"}]"#;
-    becomes(&server, changes, told).await;
+    let text = r#"[{"title":"/a","property":"mode","new_value":"0644"},{"title":"/a","property":"owner","new_value":"root"}]"#;
+    becomes(&server, changes, text).await;
     let status = "reports[status, changed, unchanged]";
-    let told = r#"[{"status":"unfinished","changed":1,"unchanged":1}]"#;
-    becomes(&server, status, told).await;
+    let text = r#"[{"status":"unfinished","changed":1,"unchanged":1}]"#;
+    becomes(&server, status, text).await;
     let by_report = r#"nodes[certname] { report_status = "failed" }"#;
     assert_eq!(ask(&server, by_report).await, "[]", "it is not over");
     let failed = resource("/b", EventStatus::Failed);
     send(&node, run, 3, vec![failed]).await.expect("stored");
-    let told = r#"[{"certname":"web-1","title":"/b","message":"no such directory"}]"#;
-    becomes(&server, FAILED, told).await;
+    let text = r#"[{"certname":"web-1","title":"/b","message":"no such directory"}]"#;
+    becomes(&server, FAILED, text).await;
     send(&node, run, 4, vec![finished(RunEnding::Failed)])
         .await
         .expect("stored");
@@ -93,8 +93,8 @@ async fn reports_leave_the_index_with_what_is_kept_and_with_their_node() {
         finished(RunEnding::Failed),
     ];
     send(&node, runs[0], 0, failing).await.expect("stored");
-    let told = r#"[{"certname":"web-1","title":"/b","message":"no such directory"}]"#;
-    becomes(&server, FAILED, told).await;
+    let text = r#"[{"certname":"web-1","title":"/b","message":"no such directory"}]"#;
+    becomes(&server, FAILED, text).await;
     for run in &runs[1..] {
         whole(&node, *run, RunEnding::Succeeded).await;
     }

@@ -360,8 +360,8 @@ async fn wrong_rules_stop_the_deploy_with_their_place_and_the_old_ones_stay() {
     );
     code.commit(&[("reactors/more.yaml", MEND)]);
     let failed = deploy(&server, "production").await;
-    let told = format!("{:?}", failed.deploy.state);
-    assert!(told.contains("`mend` already exists"), "{told}");
+    let printed = format!("{:?}", failed.deploy.state);
+    assert!(printed.contains("`mend` already exists"), "{printed}");
     assert_eq!(reactors(&server).await.len(), 1);
     server.node("web-1").await;
     let event = json!({"event": {"event": "resource", "node": "web-1", "type": "File", "title": "/etc/motd", "status": "failed"}});

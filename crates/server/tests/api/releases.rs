@@ -570,13 +570,13 @@ async fn ask_for_runs(
 
 /// Reads a stream up to a command. Returns the newest target that came before it.
 async fn told_before(stream: &mut Lines<StreamMessage>, command: CommandId) -> Option<Target> {
-    let mut told = None;
+    let mut printed = None;
     loop {
         match soon(stream.next()).await {
-            Some(Ok(StreamMessage::Target { target: Some(new) })) => told = Some(new),
+            Some(Ok(StreamMessage::Target { target: Some(new) })) => printed = Some(new),
             Some(Ok(StreamMessage::Command(envelope))) => {
                 assert_eq!(envelope.id, command);
-                return told;
+                return printed;
             }
             other => panic!("a target or a command was expected, not {other:?}"),
         }
@@ -590,7 +590,7 @@ async fn a_release_before_a_run_request_reaches_the_node_before_it() {
     let (mut stream, target) = open_stream_with_target(&node, "web-1").await;
     assert_eq!(target, None);
     // A node's own settings may also name its released catalog.
-    let configured = RunSubject::Configured { environment: None };
+    let configured = RunSubject::configured();
     for (content, subject, news) in [
         ("one", RunSubject::Released, true),
         ("two", configured.clone(), true),
@@ -601,8 +601,8 @@ async fn a_release_before_a_run_request_reaches_the_node_before_it() {
         release_unseen(&server).await;
         let sent = ask_for_runs(&server, &["web-1"], subject).await;
         gate.send_replace(true);
-        let told = told_before(&mut stream, sent[0].id).await;
-        assert_eq!(told.map(|told| told.catalog), news.then_some(id));
+        let printed = told_before(&mut stream, sent[0].id).await;
+        assert_eq!(printed.map(|printed| printed.catalog), news.then_some(id));
     }
     server.shutdown().await;
 }
@@ -628,8 +628,12 @@ async fn many_nodes_hear_of_what_was_released_before_their_runs() {
         let sent = ask_for_runs(&server, &NODES, RunSubject::Released).await;
         gate.send_replace(true);
         for ((_, stream), (node, sent)) in nodes.iter_mut().zip(NODES.iter().zip(sent)) {
-            let told = told_before(stream, sent.id).await;
-            assert_eq!(told.is_some(), changed.contains(node), "{node}: {told:?}");
+            let printed = told_before(stream, sent.id).await;
+            assert_eq!(
+                printed.is_some(),
+                changed.contains(node),
+                "{node}: {printed:?}"
+            );
         }
     }
     server.shutdown().await;
@@ -645,8 +649,8 @@ async fn a_run_that_waited_for_its_node_comes_after_its_target() {
     let sent = ask_for_runs(&server, &["web-1"], RunSubject::Released).await;
     let (mut stream, target) = open_stream_with_target(&node, "web-1").await;
     assert_eq!(target, None, "the watch is late");
-    let told = told_before(&mut stream, sent[0].id).await;
-    assert_eq!(told.map(|told| told.catalog), Some(id));
+    let printed = told_before(&mut stream, sent[0].id).await;
+    assert_eq!(printed.map(|printed| printed.catalog), Some(id));
     server.shutdown().await;
 }
 

@@ -444,7 +444,7 @@ async fn upkeep_finishes_what_a_crash_left_between_the_last_event_and_the_one_pi
         .map(|entry| entry.key)
         .collect();
     let left = bunraku_control::keys::open_report(&web, at_work);
-    assert_eq!(open, [left], "only the run at work is open");
+    assert_eq!(open, [left], "only the run in progress is open");
     let stored = events(&server, over, 0).await;
     let stored: Vec<ReportEvent> = stored.into_iter().map(|event| event.event).collect();
     assert_eq!(stored, all);
@@ -515,12 +515,12 @@ async fn a_queue_is_shown_as_its_node_reported_it() {
     node.put::<_, ()>("/v1/nodes/web-1/queue", &queue)
         .await
         .expect("told");
-    let told: NodeQueue = server
+    let text: NodeQueue = server
         .operator
         .get("/v1/nodes/web-1/queue")
         .await
         .expect("told");
-    assert_eq!(told.queue, queue);
+    assert_eq!(text.queue, queue);
     server.shutdown().await;
 }
 
@@ -548,10 +548,10 @@ async fn a_report_cannot_be_redirected_to_another_node() {
     // As an id that its run also served.
     let another = new_run();
     report(another, vec![run]).await;
-    let told = found(run).await.expect_err("both claim it").to_string();
+    let text = found(run).await.expect_err("both claim it").to_string();
     assert!(
-        told.contains("`web-1` and `web-2` both report run"),
-        "{told}"
+        text.contains("`web-1` and `web-2` both report run"),
+        "{text}"
     );
     assert_eq!(
         found(another).await.expect("its own").node.as_str(),

@@ -1,5 +1,6 @@
 //! A revoked certificate stops working immediately.
 
+use bunraku_model::Connection;
 use bunraku_wire::api::{NodeSummary, RevokeRequest, StreamMessage};
 use bunraku_wire::revocation::RevocationList;
 
@@ -24,11 +25,26 @@ async fn a_revocation_cuts_the_open_stream_and_refuses_the_next_request() {
         .expect("revoked");
     loop {
         match soon(stream.next()).await {
-            Some(Ok(StreamMessage::Superseded)) => {}
+            // Not that another agent connected.
+            Some(Ok(StreamMessage::Revoked)) => {}
             Some(Ok(message)) => panic!("nothing more may come: {message:?}"),
             Some(Err(_)) | None => break,
         }
     }
+    let lost = soon(async {
+        loop {
+            let node: NodeSummary = server
+                .operator
+                .get("/v1/nodes/web-1")
+                .await
+                .expect("a node");
+            if let Connection::Lost { reason, .. } = node.status.connection {
+                break reason;
+            }
+            tokio::task::yield_now().await;
+        }
+    });
+    assert_eq!(lost.await, "its certificate was revoked");
     let refused = node.get::<NodeSummary>("/v1/nodes/web-1").await;
     assert!(
         refused.is_err(),

@@ -31,9 +31,9 @@ fn both_ends_of_a_stream_notice_that_the_line_is_dead() {
         .env(INSIDE, "1")
         .output()
         .expect("`unshare` is missing: run `scripts/setup test`");
-    let told = String::from_utf8_lossy(&inside.stdout);
-    let ran = inside.status.success() && told.contains("1 passed");
-    assert!(ran, "{told}{}", String::from_utf8_lossy(&inside.stderr));
+    let text = String::from_utf8_lossy(&inside.stdout);
+    let ran = inside.status.success() && text.contains("1 passed");
+    assert!(ran, "{text}{}", String::from_utf8_lossy(&inside.stderr));
 }
 
 async fn notice() {

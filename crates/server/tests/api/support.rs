@@ -379,7 +379,12 @@ impl TestServer {
 
 /// Returns the server's metrics.
 pub(crate) async fn metrics(server: &TestServer) -> String {
-    let mut download = server.operator.download("/metrics").await.expect("metrics");
+    text_at(server, "/metrics").await
+}
+
+/// Returns the text at a path, as an operator sees it.
+pub(crate) async fn text_at(server: &TestServer, path: &str) -> String {
+    let mut download = server.operator.download(path).await.expect("a text");
     let mut text = Vec::new();
     while let Some(chunk) = download.next().await {
         text.extend_from_slice(&chunk.expect("a chunk"));

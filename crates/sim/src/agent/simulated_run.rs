@@ -47,12 +47,10 @@ impl RunMethod for SimulatedRuns {
     async fn prepare(&self, order: &RunOrder) -> Result<Box<dyn PreparedRun>, RunStartError> {
         let agent = &self.0;
         agent.strike.step().await;
-        let mut known = None;
-        for _ in 0..TRIES {
-            known = known.or(agent.target().await);
-        }
-        let target = known.ok_or_else(|| RunStartError::new("no server answers"))?;
-        let target = target.stored.target.clone();
+        let target = match order.planned_catalog() {
+            Some(planned) => planned.clone().into(),
+            None => newest_target(agent).await?,
+        };
         agent.strike.step().await;
         let mut catalog = None;
         for _ in 0..TRIES {
@@ -70,6 +68,15 @@ impl RunMethod for SimulatedRuns {
             catalog,
         }))
     }
+}
+
+async fn newest_target(agent: &Agent) -> Result<Target, RunStartError> {
+    let mut known = None;
+    for _ in 0..TRIES {
+        known = known.or(agent.target().await);
+    }
+    let target = known.ok_or_else(|| RunStartError::new("no server answers"))?;
+    Ok(target.stored.target.clone())
 }
 
 async fn download(agent: &Agent, target: &Target) -> Option<Catalog> {

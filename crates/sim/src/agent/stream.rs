@@ -43,7 +43,9 @@ impl Agent {
                     }
                 }
                 StreamMessage::Hold { hold } => life.hold(hold),
-                StreamMessage::Superseded | StreamMessage::Goodbye => return,
+                StreamMessage::Superseded | StreamMessage::Revoked | StreamMessage::Goodbye => {
+                    return;
+                }
                 // It asks for its target now and then.
                 StreamMessage::Target { .. }
                 | StreamMessage::Welcome { .. }

@@ -10,7 +10,7 @@ use crate::low::Chunk;
 /// Translates a `test` state. Returns nothing for all other modules.
 pub(super) fn translate(chunk: &Chunk, full: &str, scope: &Scope) -> Option<TypedParameters> {
     let comment = chunk.arguments.get("comment").cloned();
-    let told = |changes: bool, result: bool| {
+    let configured = |changes: bool, result: bool| {
         let mut parameters = common(chunk);
         parameters.insert("changes".to_owned(), json!(changes));
         parameters.insert("result".to_owned(), json!(result));
@@ -24,10 +24,10 @@ pub(super) fn translate(chunk: &Chunk, full: &str, scope: &Scope) -> Option<Type
         })
     };
     match full {
-        "test.nop" | "test.succeed_without_changes" => told(false, true),
-        "test.succeed_with_changes" => told(true, true),
-        "test.fail_without_changes" => told(false, false),
-        "test.fail_with_changes" => told(true, false),
+        "test.nop" | "test.succeed_without_changes" => configured(false, true),
+        "test.succeed_with_changes" => configured(true, true),
+        "test.fail_without_changes" => configured(false, false),
+        "test.fail_with_changes" => configured(true, false),
         "test.configurable_test_state" => {
             let flag = |name: &str| match chunk.arguments.get(name) {
                 None => Some(true),
@@ -35,7 +35,7 @@ pub(super) fn translate(chunk: &Chunk, full: &str, scope: &Scope) -> Option<Type
                 Some(_) => None,
             };
             match (flag("changes"), flag("result")) {
-                (Some(changes), Some(result)) => told(changes, result).map(|mut said| {
+                (Some(changes), Some(result)) => configured(changes, result).map(|mut said| {
                     let honest =
                         chunk.arguments.get("allow_test_mode_failure") == Some(&Value::Bool(true));
                     said.parameters

@@ -12,8 +12,9 @@ use futures::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
 
 use super::BlobError;
+use super::key_scan;
 use super::place::{Place, StoredUpload, UploadId};
-use super::record::{BlobRecord, UPLOADS, pins_prefix, record_key, references_prefix};
+use super::record::{BlobRecord, PINS, RECORDS, REFERENCES, UPLOADS, record_key};
 use super::stored::{BlobStore, FoundRecord};
 use crate::{Compare, Range, StoreError, Transaction, TransactionOutcome};
 
@@ -44,26 +45,69 @@ impl<P: Place> BlobStore<P> {
         now: Timestamp,
     ) -> Result<CollectionSummary, BlobError> {
         let mut collected = CollectionSummary::default();
-        let mut after = None;
-        loop {
-            let page = self.records(after).await?;
-            let Some((last, _)) = page.last() else {
-                break;
-            };
-            after = Some(*last);
+        let mut uploads = BTreeSet::new();
+        let stored = self.idle_uploads().await?;
+        for share in self.shares().await? {
             // Several at a time: each waits for the store more than it works.
-            let judged: Vec<CollectionSummary> = stream::iter(page)
-                .map(|(id, found)| self.judge(id, found, now))
-                .buffer_unordered(AT_ONCE)
-                .try_collect()
-                .await?;
+            let judged: Vec<CollectionSummary> =
+                stream::iter(self.unwanted(&share, &mut uploads).await?)
+                    .map(|(id, found)| self.judge(id, found, now))
+                    .buffer_unordered(AT_ONCE)
+                    .try_collect()
+                    .await?;
             for one in judged {
                 collected.condemned += one.condemned;
                 collected.removed += one.removed;
             }
         }
-        collected.debris = self.clear_debris().await?;
+        collected.debris = self.remove_unnamed(stored, &uploads).await?;
         Ok(collected)
+    }
+
+    /// Returns beginnings of ids that together cover all records. Each share is read as a whole,
+    /// because etcd visits all keys of a range, even those beyond its limit.
+    async fn shares(&self) -> Result<Vec<String>, BlobError> {
+        let range = Range {
+            keys_only: true,
+            ..Range::prefix(RECORDS)
+        };
+        let is_large = self.store.range(range).await?.more;
+        Ok(if is_large {
+            (0..=u8::MAX).map(|first| format!("{first:02x}")).collect()
+        } else {
+            vec![String::new()]
+        })
+    }
+
+    /// Returns the records of a share that nothing refers to. Adds the uploads of all its records
+    /// to `uploads`.
+    ///
+    /// The records are read before the references: a reference that is added later writes the
+    /// record, and judging compares its revision.
+    async fn unwanted(
+        &self,
+        share: &str,
+        uploads: &mut BTreeSet<UploadId>,
+    ) -> Result<Vec<(ContentId, FoundRecord)>, BlobError> {
+        let mut records = Vec::new();
+        let mut range = Range::prefix(format!("{RECORDS}{share}"));
+        loop {
+            let (page, more) = self.record_page(range.clone()).await?;
+            range.after = page.last().map(|(id, _)| record_key(*id));
+            uploads.extend(page.iter().map(|(_, found)| found.record.upload));
+            records.extend(page);
+            if !more {
+                break;
+            }
+        }
+        if records.is_empty() {
+            return Ok(records);
+        }
+        for prefix in [REFERENCES, PINS] {
+            let wanted = key_scan::first_parts(&*self.store, prefix, share).await?;
+            records.retain(|(id, _)| !wanted.contains(&id.to_string()));
+        }
+        Ok(records)
     }
 
     async fn judge(
@@ -73,9 +117,6 @@ impl<P: Place> BlobStore<P> {
         now: Timestamp,
     ) -> Result<CollectionSummary, BlobError> {
         let mut collected = CollectionSummary::default();
-        if self.is_wanted(id).await? {
-            return Ok(collected);
-        }
         match self.sentence(&found.record, now) {
             Sentence::Wait => {}
             Sentence::Condemn => {
@@ -101,20 +142,6 @@ impl<P: Place> BlobStore<P> {
             }
         }
         Ok(collected)
-    }
-
-    async fn is_wanted(&self, id: ContentId) -> Result<bool, BlobError> {
-        for prefix in [references_prefix(id), pins_prefix(id)] {
-            let range = Range {
-                limit: 1,
-                keys_only: true,
-                ..Range::prefix(prefix)
-            };
-            if !self.store.range(range).await?.items.is_empty() {
-                return Ok(true);
-            }
-        }
-        Ok(false)
     }
 
     fn sentence(&self, record: &BlobRecord, now: Timestamp) -> Sentence {
@@ -144,23 +171,33 @@ impl<P: Place> BlobStore<P> {
     }
 
     /// Removes bytes that no record names and that no writer is writing.
-    ///
-    /// The order of the three reads matters: the stored bytes, then the uploads in progress, then
-    /// the records. An upload that is no longer in progress has its record already, or never gets
-    /// one.
     pub(super) async fn clear_debris(&self) -> Result<usize, BlobError> {
-        let stored = self.place.stored().await?;
-        let under_way = self.uploads_under_way().await?;
-        let idle: Vec<_> = stored
-            .into_iter()
-            .filter(|stored| !under_way.contains(&stored.upload))
-            .collect();
-        if idle.is_empty() {
+        let stored = self.idle_uploads().await?;
+        if stored.is_empty() {
             return Ok(0);
         }
         let named = self.named_uploads().await?;
+        self.remove_unnamed(stored, &named).await
+    }
+
+    /// Returns the stored bytes that no writer is writing.
+    ///
+    /// The order of three reads matters: the stored bytes, then the uploads in progress, then the
+    /// records. An upload that is no longer in progress has its record already, or never gets one.
+    async fn idle_uploads(&self) -> Result<Vec<StoredUpload>, BlobError> {
+        let mut stored = self.place.stored().await?;
+        let under_way = self.uploads_under_way().await?;
+        stored.retain(|stored| !under_way.contains(&stored.upload));
+        Ok(stored)
+    }
+
+    async fn remove_unnamed(
+        &self,
+        stored: Vec<StoredUpload>,
+        named: &BTreeSet<UploadId>,
+    ) -> Result<usize, BlobError> {
         let mut cleared = 0;
-        for stored in idle {
+        for stored in stored {
             if !named.contains(&stored.upload) {
                 self.place.remove(stored).await?;
                 cleared += 1;

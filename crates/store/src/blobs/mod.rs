@@ -30,13 +30,16 @@
 mod collect;
 mod directory;
 mod error;
+mod key_scan;
 mod manifest;
+mod packed;
 mod place;
 mod put;
 mod read;
 mod record;
 mod refer;
 mod scrub;
+mod small;
 mod store_place;
 mod stored;
 
@@ -128,6 +131,14 @@ pub trait Blobs: Send + Sync + 'static {
 
     /// Keeps the content until [`Blobs::unreference`] with the same referrer.
     async fn reference(&self, id: ContentId, referrer: &str) -> Result<(), BlobError>;
+
+    /// Refers to many contents in few transactions. Returns those that do not exist or are damaged,
+    /// which are not referred to.
+    async fn reference_all(
+        &self,
+        ids: &[ContentId],
+        referrer: &str,
+    ) -> Result<Vec<ContentId>, BlobError>;
 
     /// Adds the reference to the caller's transaction, so that both take effect or neither. If the
     /// transaction is refused, start again from here.

@@ -46,6 +46,17 @@ pub struct StoredUpload {
 pub trait Place: Send + Sync + 'static {
     async fn begin(&self, upload: UploadId) -> Result<Box<dyn PlaceWriter>, BlobError>;
 
+    /// Returns the keys and values of a whole upload with one chunk at most, if this place is in the
+    /// store: then it is written together with its record. `None` for other places.
+    fn as_values(
+        &self,
+        _upload: UploadId,
+        _bytes: &Bytes,
+        _manifest: &Manifest,
+    ) -> Option<Vec<(String, Bytes)>> {
+        None
+    }
+
     /// Opens a finished upload.
     async fn open(
         &self,

@@ -31,8 +31,14 @@ impl<P: Place> BlobStore<P> {
         source: Source<'_>,
         expected: Option<ContentId>,
     ) -> Result<PinnedBlob, BlobError> {
+        let first = read_chunk(source).await?;
+        if first.len() < CHUNK_SIZE
+            && let Some(written) = self.write_small(&first, expected).await?
+        {
+            return Ok(written);
+        }
         let upload = self.begin().await?;
-        let written = match self.write_upload(source, expected, &upload).await {
+        let written = match self.write_upload(first, source, expected, &upload).await {
             Ok(info) => self.register(info, &upload).await.map(|()| info),
             Err(error) => {
                 // It was never registered, so nobody can miss it.
@@ -73,12 +79,15 @@ impl<P: Place> BlobStore<P> {
 
     async fn write_upload(
         &self,
+        first: Bytes,
         source: Source<'_>,
         expected: Option<ContentId>,
         upload: &Upload,
     ) -> Result<BlobInfo, BlobError> {
         let mut writer = self.place.begin(upload.id).await?;
-        let (id, manifest) = self.write_chunks(source, &mut *writer, upload).await?;
+        let (id, manifest) = self
+            .write_chunks(first, source, &mut *writer, upload)
+            .await?;
         if let Some(expected) = expected.filter(|expected| *expected != id) {
             return Err(BlobError::Mismatch {
                 expected,
@@ -94,6 +103,7 @@ impl<P: Place> BlobStore<P> {
 
     async fn write_chunks(
         &self,
+        first: Bytes,
         source: Source<'_>,
         writer: &mut dyn PlaceWriter,
         upload: &Upload,
@@ -106,8 +116,12 @@ impl<P: Place> BlobStore<P> {
         let period = (self.options.pin_for / 3).max(Duration::from_millis(1));
         let mut ticks = tokio::time::interval_at(Instant::now() + period, period);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut first = Some(first);
         loop {
-            let bytes = self.next_chunk(source, upload, &mut ticks).await?;
+            let bytes = match first.take() {
+                Some(first) => first,
+                None => self.next_chunk(source, upload, &mut ticks).await?,
+            };
             if bytes.is_empty() {
                 return Ok((ContentId::from_digest(whole.finalize().into()), manifest));
             }
@@ -195,7 +209,11 @@ impl<P: Place> BlobStore<P> {
     }
 
     /// Checks the manifest only. [`super::Blobs::scrub`] reads everything.
-    async fn is_sound(&self, info: BlobInfo, record: &BlobRecord) -> Result<bool, BlobError> {
+    pub(super) async fn is_sound(
+        &self,
+        info: BlobInfo,
+        record: &BlobRecord,
+    ) -> Result<bool, BlobError> {
         if record.damaged {
             return Ok(false);
         }
@@ -206,7 +224,7 @@ impl<P: Place> BlobStore<P> {
         }
     }
 
-    async fn remove_unneeded(&self, id: ContentId, unneeded: UploadId) {
+    pub(super) async fn remove_unneeded(&self, id: ContentId, unneeded: UploadId) {
         let stored = StoredUpload {
             upload: unneeded,
             id: Some(id),
@@ -215,6 +233,21 @@ impl<P: Place> BlobStore<P> {
             tracing::warn!(%id, %error, "left for garbage collection");
         }
     }
+}
+
+/// Reads a full chunk, or the whole source if it is shorter. Nothing was begun yet, so there is no
+/// lease to keep.
+async fn read_chunk(source: Source<'_>) -> Result<Bytes, BlobError> {
+    let mut buffer = BytesMut::new();
+    while buffer.len() < CHUNK_SIZE {
+        let room = CHUNK_SIZE - buffer.len();
+        let mut target = (&mut buffer).limit(room);
+        let read = source.read_buf(&mut target).await;
+        if read.map_err(BlobError::Source)? == 0 {
+            break;
+        }
+    }
+    Ok(buffer.freeze())
 }
 
 fn registration(

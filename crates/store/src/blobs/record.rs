@@ -50,6 +50,8 @@ impl BlobRecord {
 }
 
 pub(super) const RECORDS: &str = "blobs/";
+pub(super) const REFERENCES: &str = "blob-refs/";
+pub(super) const PINS: &str = "blob-pins/";
 pub(super) const UPLOADS: &str = "blob-uploads/";
 pub(super) const CHUNKS: &str = "blob-chunks/";
 
@@ -62,11 +64,11 @@ pub(super) fn upload_key(upload: UploadId) -> String {
 }
 
 pub(super) fn references_prefix(id: ContentId) -> String {
-    format!("blob-refs/{id}/")
+    format!("{REFERENCES}{id}/")
 }
 
 pub(super) fn pins_prefix(id: ContentId) -> String {
-    format!("blob-pins/{id}/")
+    format!("{PINS}{id}/")
 }
 
 pub(super) fn chunks_prefix(upload: UploadId) -> String {

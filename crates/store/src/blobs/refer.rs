@@ -4,9 +4,11 @@
 //! Two that are added at once write the same value and do not conflict. The collector compares the
 //! revision and loses.
 
+use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
 use bunraku_model::ContentId;
+use futures::future::join_all;
 use uuid::Uuid;
 
 use super::BlobError;
@@ -17,6 +19,9 @@ use crate::{
     Compare, LeaseId, Range, SharedStore, StoreError, Swap, Transaction, compare_and_swap, limits,
     settle,
 };
+
+/// The number of references that one transaction adds. Each writes two keys.
+const REFERENCES_AT_ONCE: usize = 50;
 
 /// Keeps a content for a limited time. Dropping the pin does not end that time early.
 pub struct Pin {
@@ -129,6 +134,39 @@ impl<P: Place> BlobStore<P> {
         let key = reference_key(id, referrer)?;
         self.commit_wanted(id, |transaction| transaction.put(key.clone(), ""))
             .await
+    }
+
+    pub(super) async fn add_references(
+        &self,
+        ids: &[ContentId],
+        referrer: &str,
+    ) -> Result<Vec<ContentId>, BlobError> {
+        let ids: BTreeSet<ContentId> = ids.iter().copied().collect();
+        let ids: Vec<ContentId> = ids.into_iter().collect();
+        let mut unusable = Vec::new();
+        for some in ids.chunks(REFERENCES_AT_ONCE) {
+            let missing = compare_and_swap(&*self.store, |_| async {
+                let found = join_all(some.iter().map(|id| self.find_sound(*id))).await;
+                let (mut transaction, mut missing) = (Transaction::new(), Vec::new());
+                for (id, found) in some.iter().zip(found) {
+                    match found {
+                        Ok(found) => {
+                            let key = reference_key(*id, referrer)?;
+                            transaction = add_conditions(transaction, *id, &found).put(key, "");
+                        }
+                        Err(BlobError::Missing(_)) => missing.push(*id),
+                        Err(error) if error.is_damage() => missing.push(*id),
+                        Err(error) => return Err(error),
+                    }
+                }
+                if transaction.operations.is_empty() {
+                    return Ok(Swap::Done(missing));
+                }
+                Ok::<_, BlobError>(Swap::Write(transaction, missing))
+            });
+            unusable.extend(missing.await?);
+        }
+        Ok(unusable)
     }
 
     /// Repeats the transaction until it is committed. Writing the same key again changes nothing,

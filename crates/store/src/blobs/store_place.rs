@@ -1,7 +1,8 @@
 //! Bytes as chunks in the store, available to every server of a cluster.
 //!
 //! `blob-chunks/<upload>/<hash>` holds a chunk, and `blob-chunks/<upload>/manifest` holds their
-//! order. A chunk that occurs twice in a content is stored once.
+//! order. A chunk that occurs twice in a content is stored once. Chunks are compressed if that saves
+//! space ([`packed`]).
 
 use std::collections::BTreeSet;
 
@@ -9,12 +10,14 @@ use async_trait::async_trait;
 use bunraku_model::ContentId;
 use bytes::Bytes;
 
+use super::key_scan;
 use super::manifest::Manifest;
+use super::packed;
 use super::place::{Place, PlaceReader, PlaceWriter, StoredUpload, UploadId};
 use super::record::{CHUNKS, chunks_prefix, upload_key};
 use super::stored::{BlobOptions, BlobStore};
 use super::{BlobError, CHUNK_SIZE};
-use crate::{Compare, Range, SharedStore, Transaction, settle};
+use crate::{Compare, SharedStore, Transaction, settle};
 
 /// Content in the store, for clusters.
 pub type StoreBlobs = BlobStore<StorePlace>;
@@ -65,6 +68,18 @@ impl Place for StorePlace {
         }))
     }
 
+    fn as_values(
+        &self,
+        upload: UploadId,
+        bytes: &Bytes,
+        manifest: &Manifest,
+    ) -> Option<Vec<(String, Bytes)>> {
+        let chunk = |hash: &ContentId| (chunk_key(upload, *hash), packed::pack(bytes.clone()));
+        let mut values: Vec<_> = manifest.chunks.iter().map(chunk).collect();
+        values.push((manifest_key(upload), manifest.encode().into()));
+        Some(values)
+    }
+
     async fn open(
         &self,
         id: ContentId,
@@ -90,24 +105,11 @@ impl Place for StorePlace {
     }
 
     async fn stored(&self) -> Result<Vec<StoredUpload>, BlobError> {
-        let mut all = Vec::new();
-        let mut range = Range {
-            limit: 1,
-            keys_only: true,
-            ..Range::prefix(CHUNKS)
-        };
-        loop {
-            let page = self.store.range(range.clone()).await?;
-            let Some(first) = page.items.first() else {
-                return Ok(all);
-            };
-            let name = first.key[CHUNKS.len()..].split('/').next().unwrap_or("");
-            // Skip the rest of this upload: `~` sorts after every letter.
-            range.after = Some(format!("{CHUNKS}{name}/~"));
-            if let Some(upload) = UploadId::parse(name) {
-                all.push(StoredUpload { upload, id: None });
-            }
-        }
+        let names = key_scan::first_parts(&*self.store, CHUNKS, "").await?;
+        let uploads = names.iter().filter_map(|name| UploadId::parse(name));
+        Ok(uploads
+            .map(|upload| StoredUpload { upload, id: None })
+            .collect())
     }
 }
 
@@ -137,7 +139,8 @@ impl StoreWriter {
 impl PlaceWriter for StoreWriter {
     async fn chunk(&mut self, hash: ContentId, bytes: Bytes) -> Result<(), BlobError> {
         if self.written.insert(hash) {
-            self.put(chunk_key(self.upload, hash), bytes).await?;
+            let stored = packed::pack(bytes);
+            self.put(chunk_key(self.upload, hash), stored).await?;
         }
         Ok(())
     }
@@ -164,7 +167,10 @@ impl PlaceReader for StoreReader {
     async fn chunk(&self, index: usize) -> Result<Bytes, BlobError> {
         let key = chunk_key(self.upload, self.manifest.chunks[index]);
         match self.store.get(&key).await? {
-            Some(stored) => Ok(stored.value),
+            Some(stored) => Ok(packed::unpack(
+                stored.value,
+                self.manifest.chunk_length(index),
+            )),
             None => Err(BlobError::damaged(self.id, "one of its chunks is missing")),
         }
     }

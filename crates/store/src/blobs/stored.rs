@@ -86,6 +86,14 @@ impl<P: Place> BlobStore<P> {
             after: after.map(record_key),
             ..KeyRange::prefix(RECORDS)
         };
+        Ok(self.record_page(range).await?.0)
+    }
+
+    /// Returns the records in a range, and whether more follow.
+    pub(super) async fn record_page(
+        &self,
+        range: KeyRange,
+    ) -> Result<(Vec<(ContentId, FoundRecord)>, bool), BlobError> {
         let page = self.store.range(range).await?;
         let mut records = Vec::with_capacity(page.items.len());
         for stored in page.items {
@@ -96,7 +104,7 @@ impl<P: Place> BlobStore<P> {
             let record = BlobRecord::decode(id, &stored.value)?;
             records.push((id, FoundRecord { record, stored }));
         }
-        Ok(records)
+        Ok((records, page.more))
     }
 }
 
@@ -139,6 +147,14 @@ impl<P: Place> Blobs for BlobStore<P> {
 
     async fn reference(&self, id: ContentId, referrer: &str) -> Result<(), BlobError> {
         self.add_reference(id, referrer).await
+    }
+
+    async fn reference_all(
+        &self,
+        ids: &[ContentId],
+        referrer: &str,
+    ) -> Result<Vec<ContentId>, BlobError> {
+        self.add_references(ids, referrer).await
     }
 
     async fn reference_in(

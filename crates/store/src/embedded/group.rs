@@ -333,8 +333,5 @@ fn key_text(bytes: Vec<u8>) -> Result<String, Failure> {
 }
 
 fn quota_reached() -> StoreError {
-    StoreError::Io {
-        doing: "write to the store: its quota is reached".to_owned(),
-        source: std::io::ErrorKind::StorageFull.into(),
-    }
+    StoreError::Full("its quota is reached".to_owned())
 }

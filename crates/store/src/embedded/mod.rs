@@ -50,8 +50,8 @@ use self::readers::Readers;
 use self::retention::Retention;
 use self::writer::{Writer, WriterMessage};
 use crate::{
-    KeyValue, LeaseId, LeaseStatus, Range, RangePage, Revision, Store, StoreError, Transaction,
-    TransactionOutcome, WatchStart, WatchStream, limits,
+    KeyValue, LeaseId, LeaseStatus, MemberSpace, Range, RangePage, Revision, Store, StoreError,
+    StoreSpace, Transaction, TransactionOutcome, WatchStart, WatchStream, limits,
 };
 
 /// The number of requests that may wait for the writer. Further requests wait for a free slot.
@@ -235,10 +235,19 @@ impl Store for EmbeddedStore {
         Ok(watching::stream(registration, prefix.to_owned(), readers))
     }
 
-    fn fullness(&self) -> Option<u8> {
-        let used = self.inner.used_bytes.load(Ordering::Relaxed);
-        let percent = used.saturating_mul(100) / self.inner.quota_bytes.max(1);
-        Some(u8::try_from(percent.clamp(0, 100)).unwrap_or(100))
+    fn space(&self) -> Option<StoreSpace> {
+        let bytes = |number: i64| u64::try_from(number).unwrap_or_default();
+        let used = bytes(self.inner.used_bytes.load(Ordering::Relaxed));
+        Some(StoreSpace {
+            members: vec![MemberSpace {
+                name: "local".to_owned(),
+                // Unused pages are used before the file grows.
+                size_bytes: used,
+                used_bytes: used,
+                quota_bytes: Some(bytes(self.inner.quota_bytes)),
+            }],
+            is_alarm_raised: false,
+        })
     }
 
     async fn lease_grant(&self, ttl: Duration) -> Result<LeaseId, StoreError> {

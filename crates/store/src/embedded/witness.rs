@@ -13,7 +13,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use crate::StoreError;
@@ -47,16 +47,15 @@ impl Witness {
         }
     }
 
-    /// Opens the file, and makes it durable.
+    /// Opens the file, and makes it durable. A new file appears with its content, so a process
+    /// that is killed here does not leave an empty one, which would count as damaged.
     pub(super) fn open(directory: &Path, revision: u64) -> Result<Self, StoreError> {
         let path = path(directory);
         let opened = || {
-            let file = OpenOptions::new()
-                .write(true)
-                .create(true)
-                .truncate(false)
-                .mode(0o600)
-                .open(&path)?;
+            if !path.exists() {
+                bunraku_files::replace(&path, &render(revision), 0o600)?;
+            }
+            let file = OpenOptions::new().write(true).open(&path)?;
             file.write_all_at(&render(revision), 0)?;
             file.sync_all()?;
             Ok(file)

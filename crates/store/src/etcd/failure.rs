@@ -31,6 +31,8 @@ pub(super) enum Refusal {
     TooManyOperations,
     /// The answer is larger than a page may be: request less.
     AnswerTooLarge,
+    /// A member reached its quota. The request may have been done nevertheless.
+    NoSpace,
     Other(Source),
 }
 
@@ -92,8 +94,7 @@ impl Refusal {
     /// Converts the refusal for calls in which no refusal has a special meaning.
     pub(super) fn into_error(self) -> StoreError {
         match self {
-            // Out of space, no permission, a corrupt member: nothing was done, and an operator must
-            // act.
+            // No permission, a corrupt member: nothing was done, and an operator must act.
             Self::Other(source) => StoreError::Unavailable(source),
             known => StoreError::Unavailable(format!("etcd refused: {known:?}").into()),
         }
@@ -131,6 +132,9 @@ fn from_status(status: Status) -> Failure {
         }
         Code::ResourceExhausted if message.contains("larger than max") => {
             Some(Refusal::RequestTooLarge)
+        }
+        Code::ResourceExhausted if message.contains("database space exceeded") => {
+            Some(Refusal::NoSpace)
         }
         Code::InvalidArgument if message.contains("too many operations") => {
             Some(Refusal::TooManyOperations)
@@ -222,7 +226,7 @@ mod tests {
                 Code::ResourceExhausted,
                 "etcdserver: mvcc: database space exceeded"
             ),
-            "refused"
+            "NoSpace"
         );
     }
 }

@@ -10,6 +10,7 @@ use super::failure::{Failure, NoAnswer, Refusal};
 use super::keys::{Root, revision};
 use super::majority::Majority;
 use super::members::{self, Members, Repeat};
+use super::space::ObservedSpace;
 use crate::{LeaseId, NoMajority, Revision, StoreError, stale};
 
 /// An election is over by then. Callers that allow old data get it after this time.
@@ -22,6 +23,7 @@ const WITHOUT_MAJORITY: Duration = Duration::from_millis(500);
 pub(super) struct Inner {
     pub(super) members: Members,
     pub(super) majority: Majority,
+    pub(super) space: ObservedSpace,
     pub(super) root: Root,
 }
 

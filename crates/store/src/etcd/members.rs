@@ -20,6 +20,8 @@ use tokio::time::Instant;
 
 use super::failure::{Failure, LeaderChanged, NoAnswer};
 use super::options::EtcdOptions;
+use super::probe;
+use super::quota::QuotaReader;
 use crate::StoreError;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -49,7 +51,8 @@ pub(super) struct Member {
     pub(super) watches: WatchClient,
     /// Works without a leader too: reads only the data of this member.
     pub(super) alone: KvClient,
-    status: MaintenanceClient,
+    pub(super) status: MaintenanceClient,
+    pub(super) quota: Arc<QuotaReader>,
 }
 
 /// All members, and the one in use.
@@ -98,7 +101,7 @@ impl Members {
         Ok(())
     }
 
-    fn all(&self) -> Arc<Vec<Member>> {
+    pub(super) fn all(&self) -> Arc<Vec<Member>> {
         Arc::clone(&self.members.read().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -279,6 +282,13 @@ async fn member(endpoint: &str, options: &EtcdOptions) -> Result<Member, StoreEr
     let requests = client(endpoint, options, true).await?;
     let watches = client(endpoint, options, true).await?;
     let alone = client(endpoint, options, false).await?;
+    let tls = options.tls.as_ref();
+    let tls = tls.map(|tls| probe::config(tls, b"http/1.1")).transpose();
+    let tls = tls.map_err(|error| {
+        StoreError::Invalid(format!(
+            "the certificates for etcd at `{endpoint}`: {error}"
+        ))
+    })?;
     Ok(Member {
         endpoint: endpoint.to_owned(),
         keys: requests
@@ -290,6 +300,7 @@ async fn member(endpoint: &str, options: &EtcdOptions) -> Result<Member, StoreEr
             .max_decoding_message_size(LARGEST_ANSWER),
         alone: alone.kv_client().max_decoding_message_size(LARGEST_ANSWER),
         status: alone.maintenance_client(),
+        quota: Arc::new(QuotaReader::new(endpoint, tls.map(Arc::new))),
     })
 }
 

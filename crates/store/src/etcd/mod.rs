@@ -17,7 +17,10 @@ mod keys;
 mod majority;
 mod members;
 mod options;
+mod plain_http;
 mod probe;
+mod quota;
+mod space;
 mod transaction;
 mod v2;
 mod watch;
@@ -32,14 +35,15 @@ pub use options::{EtcdIdentity, EtcdOptions, EtcdTls};
 pub use v2::{EtcdV2, EtcdV2Changes, EtcdV2Entry, EtcdV2Error};
 
 use crate::{
-    KeyValue, LeaseId, LeaseStatus, NoMajority, Range, RangePage, Revision, Store, StoreError,
-    Transaction, TransactionOutcome, WatchStart, WatchStream, limits,
+    KeyValue, LeaseId, LeaseStatus, NoMajority, Operation, Range, RangePage, Revision, Store,
+    StoreError, StoreSpace, Transaction, TransactionOutcome, WatchStart, WatchStream, limits,
 };
 use failure::{Failure, Refusal};
 use inner::Inner;
 use keys::{Root, number, prefix_end, revision};
 use majority::Majority;
 use members::{Members, Repeat};
+use space::ObservedSpace;
 
 /// The maximum number of keys with values in one page.
 const PAGE: usize = 1000;
@@ -96,6 +100,7 @@ impl EtcdStore {
             inner: Arc::new(Inner {
                 members: Members::new(options).await?,
                 majority: Majority::default(),
+                space: ObservedSpace::default(),
                 root: Root::new(&options.root)?,
             }),
         })
@@ -219,12 +224,27 @@ impl Store for EtcdStore {
         };
         match answer {
             Ok(response) => Ok(self.outcome(&response)),
+            Err(Failure::Refused(Refusal::NoSpace)) => {
+                self.outcome_without_space(&transaction).await
+            }
             Err(failure) => Err(self.commit_error(failure, &transaction)),
         }
     }
 
     async fn watch(&self, prefix: &str, start: WatchStart) -> Result<WatchStream, StoreError> {
         watch::watch(Arc::clone(&self.inner), prefix, start).await
+    }
+
+    fn space(&self) -> Option<StoreSpace> {
+        self.inner.space.last()
+    }
+
+    async fn observe_space(&self) -> Result<Option<StoreSpace>, StoreError> {
+        self.inner.observe_space().await.map(Some)
+    }
+
+    async fn reclaim_space(&self) -> Result<(), StoreError> {
+        self.inner.reclaim_space().await
     }
 
     fn without_majority_for(&self) -> Option<Duration> {
@@ -248,6 +268,7 @@ impl Store for EtcdStore {
             })
             .await
             .map_err(|failure| match failure {
+                Failure::Refused(Refusal::NoSpace) => self.no_space(),
                 Failure::Refused(Refusal::Other(source)) => {
                     StoreError::Invalid(format!("a lease of {seconds} s: {source}"))
                 }
@@ -339,6 +360,42 @@ impl EtcdStore {
                 .collect(),
             more: response.more(),
             revision: revision(response.header().map_or(0, |header| header.revision())),
+        }
+    }
+
+    fn no_space(&self) -> StoreError {
+        self.inner.space.note_alarm();
+        StoreError::Full(self.inner.space.describe())
+    }
+
+    /// Finds out whether a transaction was committed for which etcd reported that there is no
+    /// space. A member refuses before it passes the transaction on, or does it and then reports
+    /// that it exceeded the quota.
+    async fn outcome_without_space(
+        &self,
+        transaction: &Transaction,
+    ) -> Result<TransactionOutcome, StoreError> {
+        let full = self.no_space();
+        let (mut done, mut missing) = (Vec::new(), 0_usize);
+        for operation in &transaction.operations {
+            let Operation::Put { key, value, lease } = operation else {
+                continue;
+            };
+            match self.get(key).await {
+                Ok(Some(found)) if found.value == *value && found.lease == *lease => {
+                    done.push(found.modified);
+                }
+                Ok(_) => missing += 1,
+                Err(_) => return Err(StoreError::OutcomeUnknown(Box::new(full))),
+            }
+        }
+        // One transaction leaves one revision. Keys that had these values before do not show it.
+        done.dedup();
+        match (done.as_slice(), missing) {
+            ([at], 0) => Ok(TransactionOutcome::Committed(*at)),
+            ([], _) => Err(full),
+            _ if missing > 0 => Err(full),
+            _ => Err(StoreError::OutcomeUnknown(Box::new(full))),
         }
     }
 

@@ -6,31 +6,22 @@
 //!
 //! Absent: use as a store. The v2 API has no transactions and no leases.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::future::{Either, select};
 use http::header::{CONTENT_TYPE, HOST};
 use http::{Method, Request, StatusCode};
-use http_body_util::{BodyExt, Full, Limited};
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
+use http_body_util::Full;
 use rustls::ClientConfig;
-use rustls::pki_types::ServerName;
 use serde::Deserialize;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
 
 use super::options::EtcdOptions;
+use super::plain_http::{self, address};
 use super::probe;
 
 type Source = Box<dyn std::error::Error + Send + Sync>;
 
-/// The maximum size of an answer.
-const LARGEST: usize = 16 << 20;
 /// etcd's error code for a key that does not exist.
 const KEY_NOT_FOUND: u32 = 100;
 /// etcd's error code for an index whose events are gone.
@@ -219,7 +210,8 @@ impl EtcdV2 {
             endpoint: endpoint.to_owned(),
             source,
         };
-        let stream = tokio::time::timeout(self.timeout, self.connect(endpoint)).await;
+        let connected = plain_http::connect(endpoint, self.tls.as_ref());
+        let stream = tokio::time::timeout(self.timeout, connected).await;
         let stream = match stream {
             Ok(connected) => connected.map_err(unreachable)?,
             Err(elapsed) => return Err(unreachable(elapsed.into())),
@@ -231,8 +223,8 @@ impl EtcdV2 {
             .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
             .body(Full::new(Bytes::from(body.unwrap_or_default())))
             .map_err(|error| unreachable(error.into()))?;
-        let exchanged = exchange(stream, request);
-        let (status, index, bytes) = if uri.contains("?wait=true") {
+        let exchanged = plain_http::exchange(stream, request);
+        let answer = if uri.contains("?wait=true") {
             // The answer comes with the next change.
             exchanged.await.map_err(unreachable)?
         } else {
@@ -241,7 +233,10 @@ impl EtcdV2 {
                 Err(elapsed) => return Err(unreachable(elapsed.into())),
             }
         };
-        match (serde_json::from_slice(&bytes), status) {
+        let index = answer.headers.get("x-etcd-index");
+        let index = index.and_then(|index| index.to_str().ok()?.parse().ok());
+        let index = index.unwrap_or(0);
+        match (serde_json::from_slice(&answer.body), answer.status) {
             (Ok(answer), _) => Ok((answer, index)),
             (Err(_), StatusCode::NOT_FOUND) => Err(EtcdV2Error::NotServed {
                 endpoint: endpoint.to_owned(),
@@ -251,59 +246,12 @@ impl EtcdV2 {
             (Err(error), _) => Err(unreachable(error.into())),
         }
     }
-
-    async fn connect(&self, endpoint: &str) -> Result<Box<dyn Stream>, Source> {
-        let address = address(endpoint);
-        let tcp = TcpStream::connect(address).await?;
-        let Some(tls) = self.tls.as_ref().filter(|_| endpoint.starts_with("https")) else {
-            return Ok(Box::new(tcp));
-        };
-        let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-        let host = host.trim_matches(['[', ']']).to_owned();
-        let name = ServerName::try_from(host)?;
-        let stream = TlsConnector::from(tls.clone()).connect(name, tcp).await?;
-        Ok(Box::new(stream))
-    }
-}
-
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
-
-/// Sends one request and reads the whole answer: status, etcd's index and body.
-async fn exchange(
-    stream: Box<dyn Stream>,
-    request: Request<Full<Bytes>>,
-) -> Result<(StatusCode, u64, Bytes), Source> {
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    let answer = async move {
-        let response = sender.send_request(request).await?;
-        let status = response.status();
-        let index = response.headers().get("x-etcd-index");
-        let index = index.and_then(|index| index.to_str().ok()?.parse().ok());
-        let body = Limited::new(response.into_body(), LARGEST)
-            .collect()
-            .await?;
-        Ok((status, index.unwrap_or(0), body.to_bytes()))
-    };
-    // Whatever ends the connection, the answer shows it.
-    match select(pin!(answer), pin!(connection)).await {
-        Either::Left((answer, _)) => answer,
-        Either::Right((_, answer)) => answer.await,
-    }
 }
 
 fn reason(answer: &Answer) -> String {
     let parts = [answer.message.as_deref(), answer.cause.as_deref()];
     let parts: Vec<&str> = parts.into_iter().flatten().collect();
     parts.join(": ")
-}
-
-fn address(endpoint: &str) -> &str {
-    let address = endpoint
-        .split_once("://")
-        .map_or(endpoint, |(_, rest)| rest);
-    address.trim_end_matches('/')
 }
 
 /// Percent-encodes text for a path or for a form value.

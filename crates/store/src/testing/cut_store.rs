@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use super::{Call, Overlay};
+use super::{Call, CallWork, Overlay};
 use crate::{SharedStore, StoreError, Transaction, TransactionOutcome};
 
 /// The fate of the chosen write.
@@ -113,11 +113,7 @@ impl Overlay for CutStore {
         &self.inner
     }
 
-    async fn around<T: Send>(
-        &self,
-        call: Call,
-        work: impl Future<Output = Result<T, StoreError>> + Send,
-    ) -> Result<T, StoreError> {
+    async fn around<T: Send>(&self, call: Call, work: impl CallWork<T>) -> Result<T, StoreError> {
         match call {
             Call::Commit => self.write(work).await,
             Call::Lease if self.leases_count => self.write(work).await,

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 
-use super::{Call, Overlay};
+use super::{Call, CallWork, Overlay};
 use crate::{SharedStore, StoreError, WatchStart, WatchStream};
 
 /// Returns the delay of the next call.
@@ -32,11 +32,7 @@ impl Overlay for DelayedStore {
         &self.inner
     }
 
-    async fn around<T: Send>(
-        &self,
-        _call: Call,
-        work: impl Future<Output = Result<T, StoreError>> + Send,
-    ) -> Result<T, StoreError> {
+    async fn around<T: Send>(&self, _call: Call, work: impl CallWork<T>) -> Result<T, StoreError> {
         tokio::time::sleep((self.delay)()).await;
         let outcome = work.await;
         tokio::time::sleep((self.delay)()).await;

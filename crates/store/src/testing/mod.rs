@@ -1,6 +1,6 @@
 //! Support for the tests of this and other crates: real etcd members on loopback, a store in
-//! memory, one that is cut off in the middle, one with delays, one with a concurrent writer, and
-//! their common base.
+//! memory, one that is cut off in the middle, one with delays, one with a concurrent writer,
+//! one that counts its writes, and their common base.
 //!
 //! Everything here panics with a message when the machine lacks something: a test that cannot run
 //! must not look like one that passed.
@@ -13,6 +13,7 @@ mod etcd_member;
 mod meddled_store;
 mod memory_store;
 mod overlay;
+mod write_counter;
 
 pub use authority::TestAuthority;
 pub use cut_store::{CutPoint, CutStore};
@@ -21,4 +22,5 @@ pub use etcd_cluster::EtcdCluster;
 pub use etcd_member::free_port;
 pub use meddled_store::InterferingStore;
 pub use memory_store::MemoryStore;
-pub use overlay::{Call, Overlay};
+pub use overlay::{Call, CallWork, Overlay};
+pub use write_counter::WriteCounter;

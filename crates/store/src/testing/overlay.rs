@@ -6,7 +6,7 @@ use async_trait::async_trait;
 
 use crate::{
     KeyValue, LeaseId, LeaseStatus, Range, RangePage, Revision, SharedStore, Store, StoreError,
-    Transaction, TransactionOutcome, WatchStart, WatchStream,
+    StoreSpace, Transaction, TransactionOutcome, WatchStart, WatchStream,
 };
 
 /// The kind of a call.
@@ -19,16 +19,17 @@ pub enum Call {
     Lease,
 }
 
+/// The work of one call.
+pub trait CallWork<T>: Future<Output = Result<T, StoreError>> + Send {}
+
+impl<T, F: Future<Output = Result<T, StoreError>> + Send> CallWork<T> for F {}
+
 /// Passes everything on, except for the methods that it overrides.
 pub trait Overlay: Send + Sync + 'static {
     fn inner(&self) -> &SharedStore;
 
     /// Wraps every call. `work` is the inner store's work, or that of the methods below.
-    fn around<T: Send>(
-        &self,
-        _call: Call,
-        work: impl Future<Output = Result<T, StoreError>> + Send,
-    ) -> impl Future<Output = Result<T, StoreError>> + Send {
+    fn around<T: Send>(&self, _call: Call, work: impl CallWork<T>) -> impl CallWork<T> {
         work
     }
 
@@ -93,6 +94,18 @@ impl<O: Overlay> Store for O {
 
     fn fullness(&self) -> Option<u8> {
         self.used_percentage()
+    }
+
+    fn space(&self) -> Option<StoreSpace> {
+        self.inner().space()
+    }
+
+    async fn observe_space(&self) -> Result<Option<StoreSpace>, StoreError> {
+        self.around(Call::Read, self.inner().observe_space()).await
+    }
+
+    async fn reclaim_space(&self) -> Result<(), StoreError> {
+        self.around(Call::Read, self.inner().reclaim_space()).await
     }
 
     fn without_majority_for(&self) -> Option<Duration> {

@@ -5,6 +5,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::SpaceStatus;
+
 /// The keys of cluster data. Each key has one writer.
 pub mod keys {
     use bunraku_model::NodeName;
@@ -292,6 +294,9 @@ pub struct ClusterStatus {
     /// everything except `sight` may be stale.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub without_majority_seconds: Option<u64>,
+    /// The space that the datastores use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub space: Option<SpaceStatus>,
 }
 
 /// The servers that nodes and operators can use.

@@ -80,6 +80,8 @@ pub enum StreamMessage {
     Authority,
     /// Another agent with the same certificate connected.
     Superseded,
+    /// The node's certificate was revoked.
+    Revoked,
     /// The server shuts down. Connect to another one.
     Goodbye,
 }

@@ -28,6 +28,7 @@ pub mod repositories;
 mod restore;
 mod runs;
 mod server;
+mod space;
 mod targets;
 pub mod triggers;
 
@@ -64,16 +65,17 @@ pub use facts::{
     FactChange, FactSetEntry, FactsDifference, FactsReceipt, FactsReply, SubmissionOrder,
 };
 pub use join::{JoinReply, JoinRequest};
-pub use nodes::{ActivityReceipt, ActivityReport, DisableRequest, NodeSummary};
+pub use nodes::{ActivityReceipt, ActivityReport, DisableRequest, LastRun, NodeSummary};
 pub use plugins::{NodePlugins, PluginsFile};
 pub use problem::{Problem, ProblemBody, ProblemCode};
 pub use query::{QueryNodes, QueryReply, QueryRequest};
 pub use releases::{
-    CreateRelease, HoldRequest, ReleaseDetail, ReleaseEntry, ReleaseHold, ReleaseKind, ReleaseList,
-    ReleaseReply, ReleaseState, ReleaseSummary, ReleaseTo, RollbackRequest,
+    CreateRelease, HoldRequest, NodeWithoutCatalog, ReleaseDetail, ReleaseEntry, ReleaseGroup,
+    ReleaseHold, ReleaseJoinRule, ReleaseKind, ReleaseList, ReleaseReply, ReleaseState,
+    ReleaseSummary, ReleaseTo, RollbackRequest,
 };
 pub use reports::{
-    EventCounts, EventStatus, FailedResource, LogLine, NumberedEvent, OmittedEvents,
+    EventCounts, EventStatus, FailedResource, LogLine, NoopReason, NumberedEvent, OmittedEvents,
     PropertyChange, ReportBatch, ReportEvent, ReportPage, ReportReceipt, ReportState,
     ReportStreamMessage, ReportSummary, ResourceEvent, RunEnding, RunFailure, RunFinished,
     RunStarted,
@@ -84,4 +86,5 @@ pub use runs::{
     TriggerHop,
 };
 pub use server::ServerStatus;
+pub use space::{MemberSpaceStatus, SpaceStatus};
 pub use targets::Target;

@@ -16,7 +16,8 @@ pub enum ReleaseTo {
         #[schema(value_type = Vec<String>)]
         nodes: Vec<NodeName>,
     },
-    /// The nodes that match a query when the release is created.
+    /// The nodes that match a query when the release is created, and later nodes that match it when
+    /// they join.
     Query {
         query: String,
     },
@@ -41,13 +42,15 @@ pub struct CreateRelease {
     pub reason: Option<String>,
 }
 
-/// A rollback: a new release with the map of an old one.
+/// A rollback: a new release with the catalogs of an old one. Nodes that joined later are compiled
+/// from its code.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct RollbackRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     pub parent: Option<ReleaseNumber>,
-    /// The release to go back to. Default: the one before the newest.
+    /// The release to go back to. Default: the one before the newest. Releases that only added
+    /// nodes do not count, and a second rollback does not undo the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     pub release: Option<ReleaseNumber>,
@@ -126,6 +129,73 @@ pub struct ReleaseDetail {
     pub summary: ReleaseSummary,
     pub state: ReleaseState,
     pub map: Vec<ReleaseEntry>,
+    /// The code that nodes get if they join later. The first rule that covers a node decides.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub join_rules: Vec<ReleaseJoinRule>,
+    /// Code that was rolled back. It is not released automatically until someone releases it to all
+    /// nodes again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    pub rolled_back: Vec<CodeId>,
+    /// Nodes of the environment without a catalog. Only known for the newest release.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub without_catalog: Vec<NodeWithoutCatalog>,
+    /// `false` while nodes that joined later are compiled from the code of the newest release.
+    #[serde(default)]
+    pub is_complete: bool,
+}
+
+/// The code that nodes get if they join after a release.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct ReleaseJoinRule {
+    /// The release that introduced the rule.
+    #[schema(value_type = u64)]
+    pub release: ReleaseNumber,
+    #[schema(value_type = String)]
+    pub code_id: CodeId,
+    pub mode: RunMode,
+    pub covers: ReleaseTo,
+}
+
+/// A node that has no catalog.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct NodeWithoutCatalog {
+    #[schema(value_type = String)]
+    pub node: NodeName,
+    pub reason: String,
+}
+
+/// Nodes that a release leaves on the same code.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct ReleaseGroup {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub code_id: Option<CodeId>,
+    pub mode: RunMode,
+    #[schema(value_type = Vec<String>)]
+    pub nodes: Vec<NodeName>,
+}
+
+impl ReleaseDetail {
+    /// Returns the nodes of the release, grouped by code and mode. The largest group comes first.
+    pub fn groups(&self) -> Vec<ReleaseGroup> {
+        let mut groups: Vec<ReleaseGroup> = Vec::new();
+        for entry in &self.map {
+            let is_same = |group: &&mut ReleaseGroup| {
+                group.code_id == entry.code_id && group.mode == entry.mode
+            };
+            match groups.iter_mut().find(is_same) {
+                Some(group) => group.nodes.push(entry.node.clone()),
+                None => groups.push(ReleaseGroup {
+                    code_id: entry.code_id.clone(),
+                    mode: entry.mode,
+                    nodes: vec![entry.node.clone()],
+                }),
+            }
+        }
+        groups.sort_by_key(|group| std::cmp::Reverse(group.nodes.len()));
+        groups
+    }
 }
 
 /// The state of a release.
@@ -151,10 +221,15 @@ pub struct ReleaseList {
     pub state: Option<ReleaseState>,
     /// The number of nodes with a compiled catalog that is not released.
     pub waiting: usize,
+    /// Code that was rolled back, and is not released automatically.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    pub rolled_back: Vec<CodeId>,
     pub releases: Vec<ReleaseSummary>,
 }
 
-/// A hold. While it is in place, nothing is released automatically in the environment.
+/// A hold. While it is in place, no newer catalogs are released automatically in the environment.
+/// Nodes that join get the code that is released already.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ReleaseHold {
     pub reason: String,
@@ -219,6 +294,15 @@ mod tests {
                 summary,
                 state: ReleaseState::Current,
                 map: Vec::new(),
+                join_rules: vec![ReleaseJoinRule {
+                    release: number,
+                    code_id: CodeId("c1".to_owned()),
+                    mode: RunMode::Enforce,
+                    covers: ReleaseTo::Percentage { percent: 50.0 },
+                }],
+                rolled_back: vec![CodeId("c2".to_owned())],
+                without_catalog: Vec::new(),
+                is_complete: true,
             };
             let text = serde_json::to_string(&detail).expect("plain data");
             let back: ReleaseDetail = serde_json::from_str(&text).expect("own text");

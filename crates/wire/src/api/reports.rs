@@ -69,6 +69,9 @@ pub struct RunStarted {
     #[schema(value_type = String, format = DateTime)]
     pub at: Timestamp,
     pub mode: RunMode,
+    /// The reason why the run changes nothing. Only in noop runs, and not from older agents.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub noop_reason: Option<NoopReason>,
     pub causes: Vec<Cause>,
     /// The number of further causes that are not listed.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -99,12 +102,39 @@ pub struct RunStarted {
     pub method: String,
 }
 
+/// The reason why a run is a noop run.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum NoopReason {
+    /// The request asked for it.
+    Request,
+    /// The agent is configured to change nothing.
+    Agent,
+    /// None of the node's windows was open.
+    Window,
+    /// The catalog was released for noop only.
+    Release,
+}
+
+impl NoopReason {
+    /// Returns the reason in a few words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Request => "requested",
+            Self::Agent => "the agent is configured for noop",
+            Self::Window => "outside the node's windows",
+            Self::Release => "released for noop only",
+        }
+    }
+}
+
 impl RunStarted {
     /// Creates the start event of a run without causes and without a catalog.
     pub fn new(at: Timestamp, mode: RunMode, method: &str) -> Self {
         Self {
             at,
             mode,
+            noop_reason: None,
             causes: Vec::new(),
             more_causes: 0,
             also: Vec::new(),

@@ -7,6 +7,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::ordered_runs::{PlannedCatalog, PlannedWork};
+
 /// Change the machine, or only report what would change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -71,6 +73,10 @@ pub enum RunSubject {
         release: ReleaseNumber,
         #[schema(value_type = String)]
         catalog: CatalogId,
+        /// The catalog as an ordered run planned it. The node fetches exactly this one, even if
+        /// its target is another one by now.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        planned: Option<Box<PlannedCatalog>>,
     },
     /// The node's configured `run_method`: a command, or the Puppet agent on the node.
     Configured {
@@ -78,7 +84,29 @@ pub enum RunSubject {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         #[schema(value_type = Option<String>)]
         environment: Option<EnvironmentName>,
+        /// The work that an ordered run planned. The node refuses to do anything else.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        planned: Option<Box<PlannedWork>>,
     },
+}
+
+impl RunSubject {
+    /// Returns `true` if an ordered run planned the work.
+    pub fn is_planned(&self) -> bool {
+        match self {
+            Self::Released => false,
+            Self::Catalog { planned, .. } => planned.is_some(),
+            Self::Configured { planned, .. } => planned.is_some(),
+        }
+    }
+
+    /// The node's configured run method, without a plan.
+    pub fn configured() -> Self {
+        Self::Configured {
+            environment: None,
+            planned: None,
+        }
+    }
 }
 
 /// The cause of a run.

@@ -1,9 +1,11 @@
 //! Information about a server.
 
-use bunraku_model::ServerId;
+use bunraku_model::{RunId, ServerId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+
+use super::SpaceStatus;
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ServerStatus {
@@ -12,8 +14,19 @@ pub struct ServerStatus {
     pub version: String,
     #[schema(value_type = String, format = DateTime)]
     pub started: Timestamp,
+    /// The server's clock. Absent in answers of older servers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub now: Option<Timestamp>,
     /// `embedded` or `etcd`.
     pub store: String,
     pub connected_agents: usize,
+    /// The ordered runs that this server leads.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    pub leads: Vec<RunId>,
     pub ca_fingerprint: String,
+    /// The space that the store uses. For operators only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub space: Option<SpaceStatus>,
 }

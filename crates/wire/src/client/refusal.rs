@@ -101,7 +101,7 @@ impl TlsRefusal {
                 "check this machine's clock; if it is right, the server needs a new certificate"
             }
             Self::ServerOtherName => {
-                "use a name that is in the server's certificate, or have it signed for this one"
+                "use a name that is in the server's certificate, or restart the server with `--name-alias` and this name"
             }
             Self::ServerRevoked => "use another server",
             Self::OwnExpired => {

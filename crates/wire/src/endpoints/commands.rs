@@ -27,6 +27,13 @@ pub struct AgentQuery {
     /// The agent answers pings: the request has a body, with one line for each ping.
     #[serde(default)]
     pub answers_pings: bool,
+    /// The configured run method: `engine`, `puppet` or `command`. Empty if the agent is too old
+    /// to send it.
+    #[serde(default)]
+    pub run_method: String,
+    /// `true` if the configured run method applies released catalogs.
+    #[serde(default)]
+    pub applies_released: bool,
 }
 
 endpoints! {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::IntoParams;
 
 use super::definition::endpoints;
-use super::{Json, NoContent, ReleaseSelector, WaitQuery};
+use super::{Json, NoContent, ReleaseSelector};
 use crate::api::{
     CreateRelease as CreateReleaseRequest, FleetDiff, HoldRequest, ReleaseDetail, ReleaseHold,
     ReleaseList, ReleaseReply, RollbackRequest,
@@ -24,6 +24,18 @@ pub struct ReleaseDiffQuery {
     /// Compare the newest release with the catalogs that are held.
     #[serde(default)]
     pub held: bool,
+}
+
+/// How long to wait for a release.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct ReleaseWaitQuery {
+    /// Wait until every node's target shows the release, for at most this long.
+    #[serde(default)]
+    pub wait_seconds: u64,
+    /// Also wait for nodes that are compiled from the release's code.
+    #[serde(default)]
+    pub complete: bool,
 }
 
 endpoints! {
@@ -50,11 +62,11 @@ endpoints! {
     ShowRelease: Get "/v1/releases/{environment}/{number}" {
         access: Operator,
         path: (EnvironmentName, ReleaseSelector),
-        query: WaitQuery,
+        query: ReleaseWaitQuery,
         reply: Json<ReleaseDetail>,
     }
 
-    /// Create a release with the catalogs of an older one.
+    /// Roll back: create a release with the catalogs of an older one.
     RollBackRelease: Post "/v1/releases/{environment}/rollback" {
         access: Operator,
         path: EnvironmentName,

@@ -5,7 +5,9 @@ use utoipa::IntoParams;
 
 use super::definition::endpoints;
 use super::{Json, List, NoContent};
-use crate::api::ordered_runs::{NewRun, RunDetail, RunLogReply, RunRecord, RunSummary};
+use crate::api::ordered_runs::{
+    NewRun, PlanReview, ReviewPlan, RunDetail, RunLogReply, RunRecord, RunSummary,
+};
 
 /// Where to continue in the log of a run.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, IntoParams)]
@@ -33,6 +35,16 @@ endpoints! {
         access: Operator,
         body: Json<NewRun>,
         reply: Json<RunRecord>,
+        body_limit: Large,
+    }
+
+    /// Complete a plan with the work of every node, and show what it would change.
+    ///
+    /// Changes nothing. The plan in the reply can be started as long as it is still valid.
+    BindPlan: Post "/v1/plans" {
+        access: Operator,
+        body: Json<ReviewPlan>,
+        reply: Json<PlanReview>,
         body_limit: Large,
     }
 

@@ -6,16 +6,13 @@
 
 use std::sync::Arc;
 
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::client::danger::{ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::NoServerSessionStorage;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, ServerConfig,
-    SignatureScheme,
-};
+use rustls::{CertificateError, ClientConfig, DistinguishedName, ServerConfig};
 
+use super::signatures::{SignatureChecks, check_signatures};
 use super::{Identity, TlsError, provider};
 use crate::fingerprint::Fingerprint;
 
@@ -59,14 +56,14 @@ pub fn server_config_exact(
 #[derive(Debug)]
 struct ExactVerifier {
     accepted: Vec<Fingerprint>,
-    provider: Arc<CryptoProvider>,
+    signatures: SignatureChecks,
 }
 
 impl ExactVerifier {
     fn new(accepted: Vec<Fingerprint>) -> Self {
         Self {
             accepted,
-            provider: provider(),
+            signatures: SignatureChecks::default(),
         }
     }
 
@@ -91,31 +88,7 @@ impl ServerCertVerifier for ExactVerifier {
         Ok(ServerCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls12_signature(message, certificate, signed, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls13_signature(message, certificate, signed, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider
-            .signature_verification_algorithms
-            .supported_schemes()
-    }
+    check_signatures!();
 }
 
 impl ClientCertVerifier for ExactVerifier {
@@ -133,25 +106,5 @@ impl ClientCertVerifier for ExactVerifier {
         Ok(ClientCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        ServerCertVerifier::verify_tls12_signature(self, message, certificate, signed)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        ServerCertVerifier::verify_tls13_signature(self, message, certificate, signed)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        ServerCertVerifier::supported_verify_schemes(self)
-    }
+    check_signatures!();
 }

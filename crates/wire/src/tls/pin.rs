@@ -7,12 +7,12 @@
 use std::sync::{Arc, OnceLock};
 
 use rustls::client::WebPkiServerVerifier;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::client::danger::{ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, SignatureScheme};
+use rustls::{CertificateError, ClientConfig};
 
 use super::client::finish;
+use super::signatures::{SignatureChecks, check_signatures};
 use super::{TlsError, VERSIONS, provider, roots_of};
 use crate::certificate;
 use crate::fingerprint::Fingerprint;
@@ -39,7 +39,7 @@ pub fn client_config_pinned(
     let authority = PinnedAuthority::default();
     let verifier = PinVerifier {
         fingerprint,
-        provider: provider(),
+        signatures: SignatureChecks::default(),
         authority: authority.clone(),
     };
     let config = ClientConfig::builder_with_provider(provider())
@@ -54,7 +54,7 @@ pub fn client_config_pinned(
 #[derive(Debug)]
 struct PinVerifier {
     fingerprint: Fingerprint,
-    provider: Arc<CryptoProvider>,
+    signatures: SignatureChecks,
     authority: PinnedAuthority,
 }
 
@@ -77,7 +77,7 @@ impl ServerCertVerifier for PinVerifier {
             roots_of(std::slice::from_ref(&pinned)).map_err(|_| CertificateError::BadEncoding)?;
         let verified = WebPkiServerVerifier::builder_with_provider(
             Arc::new(roots),
-            Arc::clone(&self.provider),
+            Arc::clone(&self.signatures.0),
         )
         .build()
         .map_err(|_| CertificateError::BadEncoding)?
@@ -86,31 +86,7 @@ impl ServerCertVerifier for PinVerifier {
         Ok(verified)
     }
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls12_signature(message, cert, signed, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls13_signature(message, cert, signed, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider
-            .signature_verification_algorithms
-            .supported_schemes()
-    }
+    check_signatures!();
 }
 
 /// Returns the authorities that the pinned certificate signed, directly or through each

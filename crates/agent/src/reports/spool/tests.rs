@@ -86,7 +86,10 @@ fn a_clock_that_is_set_during_a_run_changes_neither_its_order_nor_its_duration()
         let stepped = times
             .windows(2)
             .all(|pair| (pair[1] < pair[0]) == (hours < 0));
-        assert!(stepped, "times are told as the clock said them: {times:?}");
+        assert!(
+            stepped,
+            "times are reported as the clock showed them: {times:?}"
+        );
         let Some(ReportEvent::Finished(end)) = taken[0].1.last() else {
             panic!("no end");
         };

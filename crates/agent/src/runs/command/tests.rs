@@ -21,7 +21,7 @@ fn order() -> RunOrder {
     RunOrder {
         id: NodeRunId(Uuid::from_u128(7)),
         mode: RunMode::Enforce,
-        subject: RunSubject::Configured { environment: None },
+        subject: RunSubject::configured(),
         tags: Vec::new(),
         causes: vec![Cause::Schedule],
         more_causes: 5,
@@ -65,13 +65,13 @@ async fn output_is_reported_and_the_exit_code_decides() {
     let script = "echo out; echo err >&2; printf tail; exit 2";
     let outcome = execute(&shell(script), CancellationToken::new()).await;
     assert_eq!(outcome.end.ending, RunEnding::Succeeded);
-    let mut told: Vec<(String, String)> = (outcome.logs.into_iter())
+    let mut shown: Vec<(String, String)> = (outcome.logs.into_iter())
         .map(|line| (line.level, line.message))
         .collect();
-    told.sort();
+    shown.sort();
     let wanted = [("info", "out"), ("info", "tail"), ("warning", "err")];
     assert_eq!(
-        told,
+        shown,
         wanted.map(|(level, text)| (level.to_owned(), text.to_owned()))
     );
     let outcome = execute(&shell("exit 3"), CancellationToken::new()).await;

@@ -172,30 +172,33 @@ mod tests {
             "type": "File", "title": "/a", "kind": "compilable_type",
             "parameters": {"source": ["puppet:///modules/m/a", "/local"]},
         }]);
-        let told = deliver(resources).expect("delivered");
-        assert_eq!(told["catalog_uuid"], "00000000-0000-0000-0000-000000000007");
-        assert_eq!(told["version"], 5);
-        assert_eq!(told["catalog_format"], 2);
+        let shown = deliver(resources).expect("delivered");
+        assert_eq!(
+            shown["catalog_uuid"],
+            "00000000-0000-0000-0000-000000000007"
+        );
+        assert_eq!(shown["version"], 5);
+        assert_eq!(shown["catalog_format"], 2);
         let content = format!("/content/{}", ContentId::of(b"text"));
-        let source = &told["resources"][0]["parameters"]["source"];
+        let source = &shown["resources"][0]["parameters"]["source"];
         assert_eq!(*source, json!([content, "/local"]));
         for gone in ["metadata", "sources"] {
-            assert!(told.get(gone).is_none(), "{gone}: {told}");
+            assert!(shown.get(gone).is_none(), "{gone}: {shown}");
         }
     }
 
     #[test]
     fn without_kinds_puppet_finds_out_what_is_a_type() {
-        let told = deliver(json!([{"type": "Notify", "title": "x"}])).expect("delivered");
-        assert_eq!(told["catalog_format"], 1);
+        let shown = deliver(json!([{"type": "Notify", "title": "x"}])).expect("delivered");
+        assert_eq!(shown["catalog_format"], 1);
     }
 
     #[test]
     fn a_directory_is_created_from_the_files_in_the_cache() {
         let source = json!({"source": "puppet:///modules/m/d"});
         let file = json!([{"type": "File", "title": "/a", "parameters": source}]);
-        let told = deliver(file).expect("delivered");
-        assert_eq!(told["resources"][0]["parameters"]["source"], "/sources/0");
+        let shown = deliver(file).expect("delivered");
+        assert_eq!(shown["resources"][0]["parameters"]["source"], "/sources/0");
         let root = tempfile::TempDir::new().expect("a directory");
         let places = SourcePlaces {
             content: &|id| root.path().join(id.to_string()),

@@ -23,10 +23,12 @@ const MOST_REASONS: usize = 5;
 impl PuppetReport {
     /// Returns every resource, in the order of the run.
     pub(super) fn resources(&self, now: Timestamp) -> impl Iterator<Item = ReportEvent> + '_ {
-        let told = self.logs_by_source();
+        let logs_by_resource = self.logs_by_source();
         (self.resource_statuses.iter())
             .filter(|status| !status.is_puppets_own())
-            .map(move |status| ReportEvent::Resource(Box::new(status.event(&told, now))))
+            .map(move |status| {
+                ReportEvent::Resource(Box::new(status.event(&logs_by_resource, now)))
+            })
     }
 
     /// Returns one line with the durations and with what was applied.
@@ -63,8 +65,8 @@ impl PuppetReport {
                 1 => String::new(),
                 all => format!(", and {} more failed", all - 1),
             };
-            let told = self.logs_by_source();
-            let why = first.why_it_failed(&told).unwrap_or_default();
+            let logs_by_resource = self.logs_by_source();
+            let why = first.why_it_failed(&logs_by_resource).unwrap_or_default();
             return Some(format!("{} failed: {why}{more}", first.reference()));
         }
         let completed = self.transaction_completed != Some(false);
@@ -81,13 +83,13 @@ impl PuppetReport {
     }
 
     fn logs_by_source(&self) -> LogsByResource<'_> {
-        let mut told = LogsByResource::new();
+        let mut logs_by_resource = LogsByResource::new();
         for log in &self.logs {
             if let Some(source) = &log.source {
-                told.entry(source).or_default().push(log);
+                logs_by_resource.entry(source).or_default().push(log);
             }
         }
-        told
+        logs_by_resource
     }
 }
 
@@ -126,7 +128,7 @@ impl ResourceStatus {
         }
     }
 
-    fn event(&self, told: &LogsByResource<'_>, now: Timestamp) -> ResourceEvent {
+    fn event(&self, logs_by_resource: &LogsByResource<'_>, now: Timestamp) -> ResourceEvent {
         let status = self.status();
         ResourceEvent {
             type_name: self.resource_type.clone().unwrap_or_else(|| "?".to_owned()),
@@ -143,9 +145,9 @@ impl ResourceStatus {
                 || (self.events.iter()).any(|event| event.corrective_change == Some(true)),
             refreshed: self.events.iter().any(PuppetEvent::is_refresh),
             changes: self.events.iter().filter_map(PuppetEvent::change).collect(),
-            reasons: self.reasons(status, told),
+            reasons: self.reasons(status, logs_by_resource),
             message: match status {
-                EventStatus::Failed => self.why_it_failed(told),
+                EventStatus::Failed => self.why_it_failed(logs_by_resource),
                 _ => None,
             },
             register: None,
@@ -154,17 +156,23 @@ impl ResourceStatus {
         }
     }
 
-    fn lines<'a>(&self, told: &'a LogsByResource<'a>) -> &'a [&'a PuppetLog] {
+    fn lines<'a>(&self, logs_by_resource: &'a LogsByResource<'a>) -> &'a [&'a PuppetLog] {
         let path = self.containment_path.as_deref().unwrap_or_default();
         let source = format!("/{}", path.join("/"));
-        told.get(source.as_str()).map_or(&[], Vec::as_slice)
+        logs_by_resource
+            .get(source.as_str())
+            .map_or(&[], Vec::as_slice)
     }
 
-    fn reasons(&self, status: EventStatus, told: &LogsByResource<'_>) -> Vec<String> {
+    fn reasons(&self, status: EventStatus, logs_by_resource: &LogsByResource<'_>) -> Vec<String> {
         let refreshes = self.events.iter().filter(|event| event.is_refresh());
         let mut reasons: Vec<String> = refreshes.map(|event| event.message.clone()).collect();
         if status == EventStatus::Skipped {
-            reasons.extend(self.lines(told).iter().map(|log| log.message.clone()));
+            reasons.extend(
+                self.lines(logs_by_resource)
+                    .iter()
+                    .map(|log| log.message.clone()),
+            );
         }
         reasons.truncate(MOST_REASONS);
         (reasons.iter())
@@ -172,10 +180,10 @@ impl ResourceStatus {
             .collect()
     }
 
-    fn why_it_failed(&self, told: &LogsByResource<'_>) -> Option<String> {
+    fn why_it_failed(&self, logs_by_resource: &LogsByResource<'_>) -> Option<String> {
         let mut events = self.events.iter();
         let failed = events.find(|event| event.status.as_deref() == Some("failure"));
-        let lines = self.lines(told);
+        let lines = self.lines(logs_by_resource);
         let message = match failed {
             Some(event) => Some(&event.message),
             None => (lines.iter().find(|log| log.is_error())).map(|log| &log.message),

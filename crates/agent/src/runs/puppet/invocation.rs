@@ -190,7 +190,7 @@ mod tests {
         RunOrder {
             id: NodeRunId(Uuid::from_u128(7)),
             mode,
-            subject: RunSubject::Configured { environment: None },
+            subject: RunSubject::configured(),
             tags: tags.iter().map(|tag| (*tag).to_owned()).collect(),
             causes: Vec::new(),
             more_causes: 0,
@@ -285,6 +285,7 @@ mod tests {
         let mut order = order(RunMode::Enforce, &[]);
         order.subject = RunSubject::Configured {
             environment: Some("testing".parse().expect("a name")),
+            planned: None,
         };
         let (files, places) = (files(), PuppetPaths::default());
         let arguments = arguments(&options, &order, PuppetInput::Own, &files, &places, None);

@@ -26,7 +26,7 @@ pub(super) struct LiveLog {
     path: PathBuf,
     offset: u64,
     unfinished: Vec<u8>,
-    told: HashSet<u64>,
+    reported: HashSet<u64>,
     hasher: RandomState,
     /// The last error that Puppet logged.
     last_error: Option<String>,
@@ -38,7 +38,7 @@ impl LiveLog {
             path,
             offset: 0,
             unfinished: Vec::new(),
-            told: HashSet::new(),
+            reported: HashSet::new(),
             hasher: RandomState::new(),
             last_error: None,
         }
@@ -56,7 +56,7 @@ impl LiveLog {
                 }
                 let line = std::mem::take(&mut self.unfinished);
                 if let Ok(log) = serde_json::from_slice::<PuppetLog>(&line) {
-                    self.told.insert(self.key(&log));
+                    self.reported.insert(self.key(&log));
                     if log.is_error() && log.source.as_deref() != Some("Facter") {
                         self.last_error = Some(log.message.clone());
                     }
@@ -80,7 +80,7 @@ impl LiveLog {
 
     /// Returns whether this line of the report was already logged.
     pub(super) fn is_recorded(&self, log: &PuppetLog) -> bool {
-        self.told.contains(&self.key(log))
+        self.reported.contains(&self.key(log))
     }
 
     pub(super) fn last_error(&self) -> Option<String> {

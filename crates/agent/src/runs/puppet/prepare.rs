@@ -36,6 +36,10 @@ impl RunMethod for PuppetMethod {
         self.released.is_none()
     }
 
+    fn applies_released(&self) -> bool {
+        self.released.is_some()
+    }
+
     async fn prepare(&self, order: &RunOrder) -> Result<Box<dyn PreparedRun>, RunStartError> {
         if let Some(tag) = order.tags.iter().find(|tag| !invocation::is_tag(tag)) {
             return Err(RunStartError::new(format!(

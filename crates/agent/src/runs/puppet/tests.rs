@@ -110,7 +110,7 @@ fn order(mode: RunMode) -> RunOrder {
     RunOrder {
         id: NodeRunId(Uuid::from_u128(7)),
         mode,
-        subject: RunSubject::Configured { environment: None },
+        subject: RunSubject::configured(),
         tags: Vec::new(),
         causes: vec![Cause::Schedule],
         more_causes: 0,
@@ -429,7 +429,7 @@ wait; wait";
     };
     let (outcome, ()) = tokio::join!(run, stopping);
     assert_eq!(outcome.end.ending, RunEnding::Failed);
-    assert_eq!(outcome.resources(), 1, "what it did before is told");
+    assert_eq!(outcome.resources(), 1, "what it did before is reported");
     let child = std::fs::read_to_string(&child).expect("written");
     let stat = format!("/proc/{}/stat", child.trim());
     until(|| std::fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z "))).await;

@@ -99,7 +99,7 @@ fn only_what_does_the_same_is_folded() {
         ..request(3, Cause::Schedule)
     };
     let configured = RunRequest {
-        subject: RunSubject::Configured { environment: None },
+        subject: RunSubject::configured(),
         ..request(4, Cause::Schedule)
     };
     for other in [noop, tagged, configured] {

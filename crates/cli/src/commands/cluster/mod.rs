@@ -16,7 +16,7 @@ use bunraku_wire::endpoints::{
 };
 use clap::Subcommand;
 
-use crate::connection::failed;
+use crate::connection::{failed, reachable_server};
 use crate::context::Context;
 use crate::duration::HumanDuration;
 use crate::exit::Exit;
@@ -64,6 +64,14 @@ pub(crate) enum ClusterCommand {
         /// Do not wait until the datastore has moved
         #[arg(long)]
         no_wait: bool,
+        /// How long to wait; after that, the drain is undone
+        #[arg(
+            long,
+            default_value = "10m",
+            value_name = "SPAN",
+            conflicts_with = "no_wait"
+        )]
+        timeout: HumanDuration,
     },
     /// Remove a stopped server without a datastore from the cluster
     Remove {
@@ -92,7 +100,11 @@ pub(crate) fn run(command: ClusterCommand, context: &Context) -> Result<Exit, Fa
             server,
             undo,
             no_wait,
-        } => drain(&server, !undo, !no_wait, context),
+            timeout,
+        } => {
+            let most = (!no_wait).then_some(timeout.0);
+            drain(&server, !undo, most, context)
+        }
     }
 }
 
@@ -146,11 +158,10 @@ fn invite(ttl: HumanDuration, context: &Context) -> Result<Exit, Failure> {
             return Ok(Exit::Done);
         }
         output::write(&format!("{}\n", invitation.token))?;
-        let server = client.server().await;
-        let server = server.map_or_else(|| "SERVER:8150".to_owned(), |server| server.to_string());
-        note!("\nhint: on the new server, put the token into a file and run");
+        let server = reachable_server(&client).await;
+        note!("\nhint: on the new server, as root, put the token into the file /root/invitation and run");
         note!(
-            "  bunraku cluster join {server} --ca-fingerprint {} --token-file FILE --address ITS-ADDRESS",
+            "  bunraku cluster join {server} --ca-fingerprint {} --token-file /root/invitation --address \"$(hostname -f)\"",
             invitation.ca_fingerprint
         );
         Ok(Exit::Done)
@@ -175,10 +186,11 @@ fn remove(server: &NodeName, context: &Context) -> Result<Exit, Failure> {
 /// The interval at which a drain checks whether the role has moved.
 const LOOK: std::time::Duration = std::time::Duration::from_millis(500);
 
+/// Drains a server, or undoes it. Waits for `most` until the datastore has moved.
 fn drain(
     server: &NodeName,
     draining: bool,
-    wait: bool,
+    most: Option<std::time::Duration>,
     context: &Context,
 ) -> Result<Exit, Failure> {
     context.with_client(|client| async move {
@@ -191,6 +203,7 @@ fn drain(
             return Ok(Exit::Done);
         }
         let mut said = None;
+        let started = std::time::Instant::now();
         loop {
             let status: ClusterStatus = client
                 .call(ShowCluster)
@@ -204,11 +217,22 @@ fn drain(
                 note!("{server} stores no data; you can take it out of service.");
                 return Ok(Exit::Done);
             }
-            if !wait {
+            let Some(most) = most else {
                 note!(
                     "The datastore of {server} is being moved; watch it with `bunraku cluster status`."
                 );
                 return Ok(Exit::Done);
+            };
+            if started.elapsed() >= most {
+                let undo = DrainRequest { draining: false };
+                let undone = client.call_with(DrainServer.at(server), &undo).await;
+                undone.map_err(|error| failed(&error))?;
+                let waiting = status.sight.waiting.unwrap_or_else(|| "it still stores data".to_owned());
+                return Err(Failure::new(format!(
+                    "the datastore of {server} did not move within {} s, so the drain was undone: {waiting}",
+                    most.as_secs()
+                ))
+                .hint("see the servers and what they wait for with `bunraku cluster status`"));
             }
             let newest = status.events.last().map(|event| event.what.clone());
             if newest != said {

@@ -6,7 +6,9 @@ use bunraku_wire::api::cluster::{ClusterStatus, ClusterView};
 use bunraku_wire::endpoints::ShowCluster;
 use jiff::Timestamp;
 
-use crate::cluster_view::{hints, is_whole, last_observation, role, state_name, summary};
+use crate::cluster_view::{
+    hints, is_whole, last_observation, role, space_line, state_name, summary,
+};
 use crate::connection::failed;
 use crate::context::Context;
 use crate::exit::Exit;
@@ -73,6 +75,9 @@ fn show(status: &ClusterStatus) -> Result<(), Failure> {
         "\nseen by {}; managed by {elected}\n",
         status.sight.seen_by
     ))?;
+    if let Some(line) = status.space.as_ref().and_then(space_line) {
+        output::write(&format!("{line}\n"))?;
+    }
     if let Some(waiting) = &status.sight.waiting {
         output::write(&format!("waiting: {waiting}\n"))?;
     }

@@ -113,7 +113,7 @@ pub(super) async fn run(
 /// Ends what an attempt that was killed on this machine left behind. Waits for what cannot be
 /// ended: the next attempt must not overlap it.
 async fn end_leftovers(records: &WorkLog) -> Result<(), Failure> {
-    let mut told = Vec::new();
+    let mut shown = Vec::new();
     loop {
         let log = records.clone();
         let ending = tokio::task::spawn_blocking(move || log.end_leftovers(GRACE));
@@ -125,10 +125,10 @@ async fn end_leftovers(records: &WorkLog) -> Result<(), Failure> {
         if left.is_empty() {
             return Ok(());
         }
-        if left != told {
+        if left != shown {
             let list: Vec<String> = left.iter().map(LeftProcess::to_string).collect();
             note!("waiting for {}, of an earlier attempt", list.join(", "));
-            told = left;
+            shown = left;
         }
         tokio::time::sleep(LOOK).await;
     }
@@ -178,7 +178,7 @@ async fn wait_for(
         };
         let at = ShowOnceAttempt.with_query((app, &token), &wait);
         let attempt: OnceAttempt = client.call(at).await.map_err(|error| failed(&error))?;
-        let told = match attempt.outcome {
+        let shown = match attempt.outcome {
             AttemptOutcome::Running if left.is_zero() => {
                 note!("{app} is still being run by {}", attempt.by);
                 return Ok(super::BUSY);
@@ -188,8 +188,8 @@ async fn wait_for(
             AttemptOutcome::Failed { exit_code, .. } => (exit_code, "failed"),
             AttemptOutcome::Abandoned => (1, "was abandoned"),
         };
-        note!("{app} {} (attempt {token} by {})", told.1, attempt.by);
-        return Ok(told.0);
+        note!("{app} {} (attempt {token} by {})", shown.1, attempt.by);
+        return Ok(shown.0);
     }
 }
 
@@ -273,10 +273,10 @@ impl GrantedClaim {
                     tokio::time::sleep(self.ttl / 20).await;
                 }
                 Err(error) => {
-                    let told = format!(
+                    let shown = format!(
                         "the command exited with {exit_code}, but this could not be recorded"
                     );
-                    return Err(Failure::new(told).caused_by(&error));
+                    return Err(Failure::new(shown).caused_by(&error));
                 }
             }
         }

@@ -2,8 +2,8 @@
 
 use bunraku_model::TriggerName;
 use bunraku_wire::Client;
-use bunraku_wire::api::triggers::{PermitTrigger, TriggerLimits};
-use bunraku_wire::endpoints::{self, Endpoint, LimitTrigger};
+use bunraku_wire::api::triggers::{PermitTrigger, TriggerLimits, TriggerSummary};
+use bunraku_wire::endpoints::{self, Endpoint, LimitTrigger, ShowTrigger};
 use clap::Args;
 
 use crate::connection::failed;
@@ -15,7 +15,8 @@ use crate::node_list::{self, NodeList};
 /// Define the limits and hosts of a trigger, and who may fire it
 #[derive(Args)]
 #[command(
-    after_help = "This replaces the whole definition: options that you omit are removed.
+    after_help = "A trigger that is defined already keeps the options that you omit only if you repeat them: this
+replaces the whole definition. If that removes something, pass `--replace`.
 
 Example:
   bunraku trigger define 'refresh load balancers' --quiet 10s --interval 1m"
@@ -54,6 +55,10 @@ pub(crate) struct DefineArguments {
     /// Query for the hosts, if a firing names none
     #[arg(long)]
     query: Option<String>,
+
+    /// Remove the options of the earlier definition that are not named here
+    #[arg(long)]
+    replace: bool,
 }
 
 pub(super) async fn define(client: &Client, arguments: DefineArguments) -> Result<Exit, Failure> {
@@ -68,11 +73,72 @@ pub(super) async fn define(client: &Client, arguments: DefineArguments) -> Resul
         budget: arguments.budget,
         query: arguments.query,
     };
-    let defined = client
-        .call_with(LimitTrigger.at(&arguments.name), &limits)
-        .await;
+    let name = &arguments.name;
+    if !arguments.replace {
+        refuse_loss(client, name, &limits).await?;
+    }
+    let defined = client.call_with(LimitTrigger.at(name), &limits).await;
     defined.map_err(|error| failed(&error))?;
+    note!("Defined trigger {name}: {}.", describe(&limits));
     Ok(Exit::Done)
+}
+
+/// Refuses to remove parts of an earlier definition silently.
+async fn refuse_loss(
+    client: &Client,
+    name: &TriggerName,
+    limits: &TriggerLimits,
+) -> Result<(), Failure> {
+    let earlier = match client.call(ShowTrigger.at(name)).await {
+        Ok(TriggerSummary { limits, .. }) => limits,
+        Err(error) if error.status() == Some(404) => return Ok(()),
+        Err(error) => return Err(failed(&error)),
+    };
+    let removed: Vec<&str> = [
+        (
+            "--quiet",
+            earlier.quiet_seconds.is_some() && limits.quiet_seconds.is_none(),
+        ),
+        (
+            "--interval",
+            earlier.interval_seconds.is_some() && limits.interval_seconds.is_none(),
+        ),
+        (
+            "--occurrences",
+            earlier.occurrences.is_some() && limits.occurrences.is_none(),
+        ),
+        (
+            "--within",
+            earlier.within_seconds.is_some() && limits.within_seconds.is_none(),
+        ),
+        (
+            "--fired-by",
+            !earlier.fired_by.is_empty() && limits.fired_by.is_empty(),
+        ),
+        (
+            "--hosts",
+            !earlier.hosts.is_empty() && limits.hosts.is_empty(),
+        ),
+        (
+            "--budget",
+            earlier.budget.is_some() && limits.budget.is_none(),
+        ),
+        ("--query", earlier.query.is_some() && limits.query.is_none()),
+    ]
+    .into_iter()
+    .filter_map(|(option, is_lost)| is_lost.then_some(option))
+    .collect();
+    if removed.is_empty() {
+        return Ok(());
+    }
+    let message = format!(
+        "trigger `{name}` is defined already ({}), and this would remove {}",
+        describe(&earlier),
+        removed.join(", ")
+    );
+    Err(Failure::new(message)
+        .exit(Exit::Refused)
+        .hint("repeat these options to keep them, or pass `--replace` to remove them"))
 }
 
 /// Let nodes fire a trigger, and keep the rest of its definition
@@ -109,6 +175,7 @@ pub(super) async fn permit(client: &Client, arguments: PermitArguments) -> Resul
         .call_with(endpoints::PermitTrigger.at(&arguments.name), &request)
         .await;
     permitted.map_err(|error| failed(&error))?;
+    note!("Changed the permissions of trigger {}.", arguments.name);
     Ok(Exit::Done)
 }
 

@@ -112,6 +112,12 @@ impl ResourceType for Archive {
         }
     }
 
+    /// A new archive at the source undoes nothing.
+    fn undoes_drift(&self, desired: &DesiredArchive, observed: &ObservedArchive) -> bool {
+        let changes = self.changes(desired, observed);
+        changes.iter().any(|change| change.property != "checksum")
+    }
+
     fn relations(&self, desired: &DesiredArchive, relations: &mut Relations) {
         relations.needs(
             SystemObject::Path(desired.path.clone().into()),

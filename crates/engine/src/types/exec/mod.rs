@@ -50,6 +50,10 @@ impl ResourceType for Exec {
     fn relations(&self, desired: &DesiredExec, relations: &mut Relations) {
         desired.relations(relations);
     }
+
+    fn undoes_drift(&self, _desired: &DesiredExec, _observed: &GuardVerdict) -> bool {
+        false
+    }
 }
 
 fn executed(desired: &DesiredExec) -> Change {

@@ -100,6 +100,27 @@ impl ResourceType for File {
             && desired.validate.is_none()
     }
 
+    /// New content at a source outside the catalog undoes nothing.
+    fn undoes_drift(&self, desired: &DesiredFile, observed: &ObservedFile) -> bool {
+        let is_outside = |address: &String| {
+            ["/", "file:", "http:", "https:"]
+                .iter()
+                .any(|start| address.starts_with(start))
+        };
+        let moves = match &desired.content {
+            Content::Source {
+                addresses,
+                checksum: None,
+            } => addresses.iter().any(is_outside),
+            _ => false,
+        };
+        !moves
+            || self
+                .changes(desired, observed)
+                .iter()
+                .any(|change| change.property != "content")
+    }
+
     fn changes(&self, desired: &DesiredFile, observed: &ObservedFile) -> Vec<Change> {
         let kind = desired_kind(desired, &observed.found);
         let mut changes = Vec::new();

@@ -166,6 +166,15 @@ impl ResourceType for Git {
         changes
     }
 
+    /// New commits on a branch undo nothing.
+    fn undoes_drift(&self, desired: &DesiredCheckout, observed: &ObservedCheckout) -> bool {
+        let is_fixed = desired.revision.as_ref().is_some_and(|revision| {
+            revision.len() == 40 && revision.bytes().all(|byte| byte.is_ascii_hexdigit())
+        });
+        let changes = self.changes(desired, observed);
+        is_fixed || changes.iter().any(|change| change.property != "revision")
+    }
+
     fn relations(&self, desired: &DesiredCheckout, relations: &mut Relations) {
         relations.provides(SystemObject::Path(desired.path.clone().into()));
         relations.needs_path_above(&desired.path);

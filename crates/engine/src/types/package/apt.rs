@@ -8,7 +8,7 @@ use super::manager::{Manager, Transaction};
 use super::{Statuses, holder, unknown};
 use crate::types::exec::{FinishedCommand, Run};
 use crate::types::tool;
-use crate::{ReadAccess, StepError, WriteAccess};
+use crate::{ReadAccess, StepResult, WriteAccess};
 
 pub(crate) struct Apt;
 
@@ -20,7 +20,7 @@ impl Manager for Apt {
         "apt metadata"
     }
 
-    fn installed(&self, names: &[&str], access: &ReadAccess<'_>) -> Result<Statuses, StepError> {
+    fn installed(&self, names: &[&str], access: &ReadAccess<'_>) -> StepResult<Statuses> {
         let mut admin = OsString::from("--admindir=");
         admin.push(access.path("/var/lib/dpkg"));
         let words = [
@@ -42,7 +42,7 @@ impl Manager for Apt {
         names: &[&str],
         statuses: &mut Statuses,
         access: &ReadAccess<'_>,
-    ) -> Result<(), StepError> {
+    ) -> StepResult {
         let unfetched = !has_metadata(access);
         let found = policy(names, access)?;
         for name in names {
@@ -56,7 +56,7 @@ impl Manager for Apt {
         Ok(())
     }
 
-    fn unknown(&self, names: &[&str], access: &ReadAccess<'_>) -> Result<Vec<String>, StepError> {
+    fn unknown(&self, names: &[&str], access: &ReadAccess<'_>) -> StepResult<Vec<String>> {
         let found = policy(names, access)?;
         let mut missing = Vec::new();
         for name in names
@@ -76,20 +76,12 @@ impl Manager for Apt {
         Ok(missing)
     }
 
-    fn refresh(
-        &self,
-        lock_timeout: Duration,
-        write_access: &WriteAccess<'_>,
-    ) -> Result<(), StepError> {
+    fn refresh(&self, lock_timeout: Duration, write_access: &WriteAccess<'_>) -> StepResult {
         let words = words(write_access, "apt-get", STRICT_UPDATE);
         apt_get(words, "apt-get update", lock_timeout, write_access).map(drop)
     }
 
-    fn carry_out(
-        &self,
-        transaction: &Transaction,
-        write_access: &WriteAccess<'_>,
-    ) -> Result<(), StepError> {
+    fn carry_out(&self, transaction: &Transaction, write_access: &WriteAccess<'_>) -> StepResult {
         let options = &transaction.options;
         if !transaction.install.is_empty() || !transaction.remove.is_empty() {
             let words = install_words(transaction, write_access);
@@ -114,12 +106,7 @@ impl Manager for Apt {
         Ok(())
     }
 
-    fn hold(
-        &self,
-        names: &[&str],
-        hold: bool,
-        write_access: &WriteAccess<'_>,
-    ) -> Result<(), StepError> {
+    fn hold(&self, names: &[&str], hold: bool, write_access: &WriteAccess<'_>) -> StepResult {
         let verb = if hold { "hold" } else { "unhold" };
         let mut words = words(write_access, "apt-mark", &[verb]);
         words.extend(names.iter().map(OsString::from));
@@ -132,7 +119,7 @@ pub(crate) fn refresh_apt_file(
     file: &std::path::Path,
     lock_timeout: Duration,
     write_access: &WriteAccess<'_>,
-) -> Result<(), StepError> {
+) -> StepResult {
     let mut words = words(write_access, "apt-get", STRICT_UPDATE);
     let mut list = OsString::from("Dir::Etc::sourcelist=");
     list.push(file);
@@ -250,7 +237,7 @@ fn apt_get(
     what: &str,
     lock_timeout: Duration,
     write_access: &WriteAccess<'_>,
-) -> Result<FinishedCommand, StepError> {
+) -> StepResult<FinishedCommand> {
     let begun = std::time::Instant::now();
     let mut repaired = false;
     loop {
@@ -281,7 +268,7 @@ fn apt_get(
     }
 }
 
-fn repair(write_access: &WriteAccess<'_>) -> Result<(), StepError> {
+fn repair(write_access: &WriteAccess<'_>) -> StepResult {
     let mut words: Vec<OsString> = vec!["dpkg".into()];
     if let Some(root) = write_access.root() {
         let mut option = OsString::from("--root=");
@@ -328,7 +315,7 @@ fn has_metadata(access: &ReadAccess<'_>) -> bool {
 }
 
 /// Returns the version that would be installed, for each name that has one.
-fn policy(names: &[&str], access: &ReadAccess<'_>) -> Result<Vec<(String, String)>, StepError> {
+fn policy(names: &[&str], access: &ReadAccess<'_>) -> StepResult<Vec<(String, String)>> {
     let mut words = words(access, "apt-cache", &["policy", "--"]);
     words.extend(names.iter().map(OsString::from));
     let done = tool::look(words, access)?;

@@ -8,7 +8,7 @@ use super::manager::{Manager, Transaction};
 use super::{Statuses, holder, unknown};
 use crate::types::exec::{FinishedCommand, Run};
 use crate::types::tool;
-use crate::{ReadAccess, StepError, WriteAccess};
+use crate::{ReadAccess, StepError, StepResult, WriteAccess};
 
 pub(crate) struct Dnf;
 
@@ -22,7 +22,7 @@ impl Manager for Dnf {
         "dnf metadata"
     }
 
-    fn installed(&self, names: &[&str], access: &ReadAccess<'_>) -> Result<Statuses, StepError> {
+    fn installed(&self, names: &[&str], access: &ReadAccess<'_>) -> StepResult<Statuses> {
         let done = tool::look(rpm(access, &["-qa", "--queryformat", INSTALLED]), access)?;
         if !done.succeeded() {
             return Err(tool::complaint("rpm -qa", &done));
@@ -42,7 +42,7 @@ impl Manager for Dnf {
         names: &[&str],
         statuses: &mut Statuses,
         access: &ReadAccess<'_>,
-    ) -> Result<(), StepError> {
+    ) -> StepResult {
         let offered = offered(names, access)?;
         for name in names {
             let status = statuses.entry((*name).to_owned()).or_default();
@@ -58,24 +58,16 @@ impl Manager for Dnf {
 
     /// Returns nothing: dnf itself reports the names that it cannot find, and knows
     /// groups and provided names that a list would not show.
-    fn unknown(&self, _names: &[&str], _sight: &ReadAccess<'_>) -> Result<Vec<String>, StepError> {
+    fn unknown(&self, _names: &[&str], _sight: &ReadAccess<'_>) -> StepResult<Vec<String>> {
         Ok(Vec::new())
     }
 
-    fn refresh(
-        &self,
-        lock_timeout: Duration,
-        write_access: &WriteAccess<'_>,
-    ) -> Result<(), StepError> {
+    fn refresh(&self, lock_timeout: Duration, write_access: &WriteAccess<'_>) -> StepResult {
         let words = words(write_access, &["-q", "makecache", "--refresh"]);
         dnf(&words, "dnf makecache", lock_timeout, write_access).map(drop)
     }
 
-    fn carry_out(
-        &self,
-        transaction: &Transaction,
-        write_access: &WriteAccess<'_>,
-    ) -> Result<(), StepError> {
+    fn carry_out(&self, transaction: &Transaction, write_access: &WriteAccess<'_>) -> StepResult {
         let options = &transaction.options;
         let timeout = options.lock_timeout;
         let gone: Vec<OsString> = (transaction.remove.iter().chain(&transaction.purge))
@@ -116,12 +108,7 @@ impl Manager for Dnf {
         Ok(())
     }
 
-    fn hold(
-        &self,
-        _names: &[&str],
-        _hold: bool,
-        _write_access: &WriteAccess<'_>,
-    ) -> Result<(), StepError> {
+    fn hold(&self, _names: &[&str], _hold: bool, _write_access: &WriteAccess<'_>) -> StepResult {
         Err(StepError::new(
             "`hold` is only supported with apt; dnf needs a plug-in",
         ))
@@ -133,7 +120,7 @@ pub(crate) fn refresh_dnf_repository(
     name: &str,
     lock_timeout: Duration,
     write_access: &WriteAccess<'_>,
-) -> Result<(), StepError> {
+) -> StepResult {
     let repository = format!("--repo={name}");
     // By default dnf only warns about a repository that it cannot reach.
     let strict = "--setopt=skip_if_unavailable=False";
@@ -175,7 +162,7 @@ fn dnf(
     what: &str,
     lock_timeout: Duration,
     write_access: &WriteAccess<'_>,
-) -> Result<FinishedCommand, StepError> {
+) -> StepResult<FinishedCommand> {
     let begun = Instant::now();
     loop {
         holder::wait(

@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::{StepError, WriteAccess};
+use crate::{StepError, StepResult, WriteAccess};
 
 /// The time between checks. The kernel does not notify when another process releases a
 /// lock, so it is polled.
@@ -17,7 +17,7 @@ pub(super) fn wait(
     timeout: Duration,
     write_access: &WriteAccess<'_>,
     holder: impl Fn(&Path) -> Option<u32>,
-) -> Result<(), StepError> {
+) -> StepResult {
     let deadline = begun + timeout;
     let mut transcript = false;
     loop {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Statuses, apt::Apt, dnf::Dnf};
 use crate::types::tool;
-use crate::{ReadAccess, StepError, WriteAccess};
+use crate::{ReadAccess, StepError, StepResult, WriteAccess};
 
 /// One change of the installed packages.
 #[derive(Default, Debug)]
@@ -41,7 +41,7 @@ pub(crate) trait Manager {
     fn metadata_key(&self) -> &'static str;
 
     /// Returns the installed packages of these names.
-    fn installed(&self, names: &[&str], access: &ReadAccess<'_>) -> Result<Statuses, StepError>;
+    fn installed(&self, names: &[&str], access: &ReadAccess<'_>) -> StepResult<Statuses>;
 
     /// Adds the versions in the repositories, from existing metadata.
     fn candidates(
@@ -49,37 +49,24 @@ pub(crate) trait Manager {
         names: &[&str],
         statuses: &mut Statuses,
         access: &ReadAccess<'_>,
-    ) -> Result<(), StepError>;
+    ) -> StepResult;
 
     /// Returns the names that no repository has, according to the metadata.
-    fn unknown(&self, names: &[&str], access: &ReadAccess<'_>) -> Result<Vec<String>, StepError>;
+    fn unknown(&self, names: &[&str], access: &ReadAccess<'_>) -> StepResult<Vec<String>>;
 
     /// Fetches metadata of all repositories.
-    fn refresh(
-        &self,
-        lock_timeout: Duration,
-        write_access: &WriteAccess<'_>,
-    ) -> Result<(), StepError>;
+    fn refresh(&self, lock_timeout: Duration, write_access: &WriteAccess<'_>) -> StepResult;
 
-    fn carry_out(
-        &self,
-        transaction: &Transaction,
-        write_access: &WriteAccess<'_>,
-    ) -> Result<(), StepError>;
+    fn carry_out(&self, transaction: &Transaction, write_access: &WriteAccess<'_>) -> StepResult;
 
-    fn hold(
-        &self,
-        names: &[&str],
-        hold: bool,
-        write_access: &WriteAccess<'_>,
-    ) -> Result<(), StepError>;
+    fn hold(&self, names: &[&str], hold: bool, write_access: &WriteAccess<'_>) -> StepResult;
 }
 
 /// Returns the requested manager, or the one that the machine has.
 pub(crate) fn of_machine(
     provider: Option<&str>,
     access: &ReadAccess<'_>,
-) -> Result<Box<dyn Manager>, StepError> {
+) -> StepResult<Box<dyn Manager>> {
     let name = match provider {
         Some(name) => name,
         None => found(access).ok_or_else(|| {

@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 use crate::resource_type::Observation;
 use crate::{
     ApplyResult, Change, Declaration, DisplayValue, Provider, ReadAccess, Refusal, Relations,
-    ResourceType, StepError, SystemObject, TypeSpec,
+    ResourceType, StepError, StepResult, SystemObject, TypeSpec,
 };
 pub(crate) use apt::refresh_apt_file;
 use desired::{DesiredPackage, DesiredPackages, Ensure};
@@ -101,6 +101,19 @@ impl ResourceType for Package {
         changes
     }
 
+    /// An upgrade to the newest version undoes nothing.
+    fn undoes_drift(&self, desired: &DesiredPackages, observed: &Statuses) -> bool {
+        let unknown = Status::default();
+        desired.packages.iter().any(|wanted| {
+            let status = observed.get(&wanted.name).unwrap_or(&unknown);
+            let is_upgrade = wanted.ensure == Ensure::Latest && status.version.is_some();
+            let is_held_otherwise = desired
+                .hold
+                .is_some_and(|hold| wanted.is_to_be_there() && hold != status.held);
+            is_held_otherwise || !wanted.is_met(status) && !is_upgrade
+        })
+    }
+
     fn relations(&self, desired: &DesiredPackages, relations: &mut Relations) {
         for wanted in desired
             .packages
@@ -142,11 +155,7 @@ fn target(wanted: &DesiredPackage, status: &Status) -> Value {
 }
 
 impl Provider for Package {
-    fn observe(
-        &self,
-        desired: &DesiredPackages,
-        access: &ReadAccess<'_>,
-    ) -> Result<Statuses, StepError> {
+    fn observe(&self, desired: &DesiredPackages, access: &ReadAccess<'_>) -> StepResult<Statuses> {
         let manager = of_machine(desired.provider, access)?;
         together::look(&*manager, &[desired], access)
     }
@@ -154,7 +163,7 @@ impl Provider for Package {
     fn observe_group(
         &self,
         group: &[(&DesiredPackages, &ReadAccess<'_>)],
-    ) -> Vec<Result<Statuses, StepError>> {
+    ) -> Vec<StepResult<Statuses>> {
         let desired: Vec<&DesiredPackages> = group.iter().map(|(desired, _)| *desired).collect();
         let (first, access) = group[0];
         let statuses = of_machine(first.provider, access)
@@ -172,14 +181,14 @@ impl Provider for Package {
         }
     }
 
-    fn apply(&self, step: &Observation<'_, Self>) -> Result<ApplyResult, StepError> {
+    fn apply(&self, step: &Observation<'_, Self>) -> StepResult<ApplyResult> {
         let (desired, observed, _, write_access) = step.parts();
         let manager = of_machine(desired.provider, write_access)?;
         let mut answers = together::act(&*manager, &[(desired, observed)], write_access);
         answers.pop().unwrap_or_else(|| Ok(ApplyResult::default()))
     }
 
-    fn apply_group(&self, group: &[Observation<'_, Self>]) -> Vec<Result<ApplyResult, StepError>> {
+    fn apply_group(&self, group: &[Observation<'_, Self>]) -> Vec<StepResult<ApplyResult>> {
         let members: Vec<_> = group
             .iter()
             .map(|one| (one.desired, one.observed))

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use super::desired::names;
 use super::manager::{Install, Settings, Transaction};
 use super::{DesiredPackages, Ensure, Manager, Status, Statuses};
-use crate::{ApplyResult, ReadAccess, StepError, WriteAccess};
+use crate::{ApplyResult, ReadAccess, StepError, StepResult, WriteAccess};
 
 /// The lock for manager calls. Steps run in parallel and a manager does one thing at a
 /// time, so the second caller waits here and not at the manager's own lock.
@@ -15,7 +15,7 @@ pub(super) fn look(
     manager: &dyn Manager,
     desired: &[&DesiredPackages],
     access: &ReadAccess<'_>,
-) -> Result<Statuses, StepError> {
+) -> StepResult<Statuses> {
     let mut statuses = manager.installed(&names(desired.iter().copied()), access)?;
     let mut latest: Vec<&str> = (desired.iter().flat_map(|desired| &desired.packages))
         .filter(|wanted| wanted.ensure == Ensure::Latest)
@@ -42,7 +42,7 @@ pub(super) fn act(
     manager: &dyn Manager,
     members: &[Member<'_>],
     write_access: &WriteAccess<'_>,
-) -> Vec<Result<ApplyResult, StepError>> {
+) -> Vec<StepResult<ApplyResult>> {
     let _alone = AT_WORK.lock().unwrap_or_else(PoisonError::into_inner);
     let missing = match prepare(manager, members, write_access) {
         Ok(missing) => missing,
@@ -75,7 +75,7 @@ fn prepare(
     manager: &dyn Manager,
     members: &[Member<'_>],
     write_access: &WriteAccess<'_>,
-) -> Result<Vec<String>, StepError> {
+) -> StepResult<Vec<String>> {
     let wanted: Vec<&str> = (members.iter())
         .filter(|(desired, _)| desired.source.is_none())
         .flat_map(|(desired, statuses)| {
@@ -116,7 +116,7 @@ fn transact(
     manager: &dyn Manager,
     members: &[Member<'_>],
     write_access: &WriteAccess<'_>,
-) -> Vec<Result<ApplyResult, StepError>> {
+) -> Vec<StepResult<ApplyResult>> {
     if members.is_empty() {
         return Vec::new();
     }
@@ -145,7 +145,7 @@ fn carry_out(
     manager: &dyn Manager,
     members: &[Member<'_>],
     write_access: &WriteAccess<'_>,
-) -> Result<(), StepError> {
+) -> StepResult {
     // A hold on a package would prevent its change.
     let released = holds(members, false);
     if !released.is_empty() {
@@ -229,7 +229,7 @@ fn is_done(desired: &DesiredPackages, now: &Statuses) -> bool {
     })
 }
 
-fn verify(desired: &DesiredPackages, now: &Statuses) -> Result<ApplyResult, StepError> {
+fn verify(desired: &DesiredPackages, now: &Statuses) -> StepResult<ApplyResult> {
     if is_done(desired, now) {
         return Ok(ApplyResult::default());
     }

@@ -6,7 +6,7 @@ use super::manager::{ServiceManager, shell};
 use super::{DesiredService, ObservedService};
 use crate::types::exec::{self, Run};
 use crate::types::tool;
-use crate::{ReadAccess, StepError, WriteAccess};
+use crate::{ReadAccess, StepError, StepResult, WriteAccess};
 
 pub(super) struct InitScript;
 
@@ -18,7 +18,7 @@ impl ServiceManager for InitScript {
         &self,
         desired: &DesiredService,
         access: &ReadAccess<'_>,
-    ) -> Result<ObservedService, StepError> {
+    ) -> StepResult<ObservedService> {
         Ok(ObservedService {
             running: match desired.running {
                 None => runs(desired, access).unwrap_or(false),
@@ -29,11 +29,7 @@ impl ServiceManager for InitScript {
         })
     }
 
-    fn start(
-        &self,
-        desired: &DesiredService,
-        write_access: &WriteAccess<'_>,
-    ) -> Result<(), StepError> {
+    fn start(&self, desired: &DesiredService, write_access: &WriteAccess<'_>) -> StepResult {
         act(desired, "start", desired.start.as_deref(), write_access)?;
         if runs(desired, write_access)? {
             Ok(())
@@ -45,19 +41,11 @@ impl ServiceManager for InitScript {
         }
     }
 
-    fn stop(
-        &self,
-        desired: &DesiredService,
-        write_access: &WriteAccess<'_>,
-    ) -> Result<(), StepError> {
+    fn stop(&self, desired: &DesiredService, write_access: &WriteAccess<'_>) -> StepResult {
         act(desired, "stop", desired.stop.as_deref(), write_access)
     }
 
-    fn restart(
-        &self,
-        desired: &DesiredService,
-        write_access: &WriteAccess<'_>,
-    ) -> Result<(), StepError> {
+    fn restart(&self, desired: &DesiredService, write_access: &WriteAccess<'_>) -> StepResult {
         if desired.has_restart {
             return act(desired, "restart", None, write_access);
         }
@@ -65,11 +53,7 @@ impl ServiceManager for InitScript {
         self.start(desired, write_access)
     }
 
-    fn reload(
-        &self,
-        desired: &DesiredService,
-        write_access: &WriteAccess<'_>,
-    ) -> Result<(), StepError> {
+    fn reload(&self, desired: &DesiredService, write_access: &WriteAccess<'_>) -> StepResult {
         act(desired, "reload", None, write_access)
     }
 
@@ -78,7 +62,7 @@ impl ServiceManager for InitScript {
         desired: &DesiredService,
         enable: bool,
         write_access: &WriteAccess<'_>,
-    ) -> Result<(), StepError> {
+    ) -> StepResult {
         if !script(desired, write_access).exists() {
             let message = format!("`{}` has no init script to enable at boot", desired.name);
             return Err(StepError::new(message));
@@ -104,7 +88,7 @@ fn script(desired: &DesiredService, access: &ReadAccess<'_>) -> PathBuf {
     access.path(format!("/etc/init.d/{}", desired.short()))
 }
 
-fn runs(desired: &DesiredService, access: &ReadAccess<'_>) -> Result<bool, StepError> {
+fn runs(desired: &DesiredService, access: &ReadAccess<'_>) -> StepResult<bool> {
     if let Some(status) = &desired.status {
         return Ok(tool::look(exec::shell(status), access)?.succeeded());
     }
@@ -136,7 +120,7 @@ fn act(
     verb: &str,
     command: Option<&str>,
     write_access: &WriteAccess<'_>,
-) -> Result<(), StepError> {
+) -> StepResult {
     if let Some(command) = command {
         return shell(command, verb, write_access);
     }
@@ -151,11 +135,7 @@ fn act(
     tool::act(&run, &format!("the init script's `{verb}`"), write_access).map(drop)
 }
 
-fn update(
-    desired: &DesiredService,
-    verb: &str,
-    write_access: &WriteAccess<'_>,
-) -> Result<(), StepError> {
+fn update(desired: &DesiredService, verb: &str, write_access: &WriteAccess<'_>) -> StepResult {
     let mut run = Run::new(["update-rc.d", desired.short(), verb]);
     if let Some(root) = write_access.root() {
         run = run.environment("DPKG_ROOT", root);
@@ -196,7 +176,7 @@ fn rename_links(
     desired: &DesiredService,
     enable: bool,
     write_access: &WriteAccess<'_>,
-) -> Result<(), StepError> {
+) -> StepResult {
     let (from, to) = if enable { ('K', "S") } else { ('S', "K") };
     for link in links(desired, from, write_access) {
         let name = link

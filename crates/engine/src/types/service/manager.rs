@@ -9,52 +9,36 @@ use super::systemd::Systemd;
 use super::{DesiredService, ObservedService};
 use crate::types::exec::{self, Run};
 use crate::types::tool;
-use crate::{ReadAccess, StepError, WriteAccess};
+use crate::{ReadAccess, StepError, StepResult, WriteAccess};
 
 pub(super) trait ServiceManager {
     fn observe(
         &self,
         desired: &DesiredService,
         access: &ReadAccess<'_>,
-    ) -> Result<ObservedService, StepError>;
-    fn start(
-        &self,
-        desired: &DesiredService,
-        write_access: &WriteAccess<'_>,
-    ) -> Result<(), StepError>;
-    fn stop(
-        &self,
-        desired: &DesiredService,
-        write_access: &WriteAccess<'_>,
-    ) -> Result<(), StepError>;
+    ) -> StepResult<ObservedService>;
+    fn start(&self, desired: &DesiredService, write_access: &WriteAccess<'_>) -> StepResult;
+    fn stop(&self, desired: &DesiredService, write_access: &WriteAccess<'_>) -> StepResult;
 
-    fn restart(
-        &self,
-        desired: &DesiredService,
-        write_access: &WriteAccess<'_>,
-    ) -> Result<(), StepError> {
+    fn restart(&self, desired: &DesiredService, write_access: &WriteAccess<'_>) -> StepResult {
         self.stop(desired, write_access)?;
         self.start(desired, write_access)
     }
 
-    fn reload(
-        &self,
-        desired: &DesiredService,
-        write_access: &WriteAccess<'_>,
-    ) -> Result<(), StepError>;
+    fn reload(&self, desired: &DesiredService, write_access: &WriteAccess<'_>) -> StepResult;
     fn enable(
         &self,
         desired: &DesiredService,
         enable: bool,
         write_access: &WriteAccess<'_>,
-    ) -> Result<(), StepError>;
+    ) -> StepResult;
 
     fn mask(
         &self,
         _desired: &DesiredService,
         _mask: bool,
         _write_access: &WriteAccess<'_>,
-    ) -> Result<(), StepError> {
+    ) -> StepResult {
         Err(StepError::new("only systemd can mask a service"))
     }
 }
@@ -103,10 +87,6 @@ fn has_unit(desired: &DesiredService, access: &ReadAccess<'_>) -> bool {
 }
 
 /// Runs a command from the declaration.
-pub(super) fn shell(
-    command: &str,
-    what: &str,
-    write_access: &WriteAccess<'_>,
-) -> Result<(), StepError> {
+pub(super) fn shell(command: &str, what: &str, write_access: &WriteAccess<'_>) -> StepResult {
     tool::act(&Run::new(exec::shell(command)), what, write_access).map(drop)
 }

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::{
     ApplyResult, Change, Declaration, Observation, Provider, ReadAccess, Refusal, Relations,
-    ResourceType, StepError, SystemObject, TypeSpec, WriteAccess,
+    ResourceType, StepError, StepResult, SystemObject, TypeSpec, WriteAccess,
 };
 use desired::DesiredService;
 
@@ -171,7 +171,7 @@ impl Provider for Service {
         &self,
         desired: &DesiredService,
         access: &ReadAccess<'_>,
-    ) -> Result<ObservedService, StepError> {
+    ) -> StepResult<ObservedService> {
         match manager::of(desired, access)? {
             Some(keeper) => keeper.observe(desired, access),
             // A missing service is stopped, disabled and not masked.
@@ -183,7 +183,7 @@ impl Provider for Service {
         }
     }
 
-    fn apply(&self, step: &Observation<'_, Self>) -> Result<ApplyResult, StepError> {
+    fn apply(&self, step: &Observation<'_, Self>) -> StepResult<ApplyResult> {
         let (desired, _, changes, write_access) = step.parts();
         let keeper = manager::of(desired, write_access)?
             .ok_or_else(|| StepError::new(format!("no service `{}`", desired.name)))?;
@@ -203,7 +203,7 @@ impl Provider for Service {
         desired: &DesiredService,
         _: &ObservedService,
         write_access: &WriteAccess<'_>,
-    ) -> Result<ApplyResult, StepError> {
+    ) -> StepResult<ApplyResult> {
         let keeper = manager::of(desired, write_access)?
             .ok_or_else(|| StepError::new(format!("no service `{}`", desired.name)))?;
         match &desired.restart {

@@ -15,7 +15,7 @@ use crate::types::config_file::{self, NewFile};
 use crate::types::exec::Run;
 use crate::types::file::place;
 use crate::types::tool;
-use crate::{ReadAccess, StepError, WriteAccess};
+use crate::{ReadAccess, StepError, StepResult, WriteAccess};
 
 pub(super) struct ProcessSupervisor;
 
@@ -30,7 +30,7 @@ impl ServiceManager for ProcessSupervisor {
         &self,
         desired: &DesiredService,
         access: &ReadAccess<'_>,
-    ) -> Result<ObservedService, StepError> {
+    ) -> StepResult<ObservedService> {
         let running = process(desired, access).is_some();
         // Nothing starts it at boot: each run does.
         Ok(ObservedService {
@@ -40,11 +40,7 @@ impl ServiceManager for ProcessSupervisor {
         })
     }
 
-    fn start(
-        &self,
-        desired: &DesiredService,
-        write_access: &WriteAccess<'_>,
-    ) -> Result<(), StepError> {
+    fn start(&self, desired: &DesiredService, write_access: &WriteAccess<'_>) -> StepResult {
         let command = desired
             .command
             .as_deref()
@@ -76,11 +72,7 @@ impl ServiceManager for ProcessSupervisor {
         live(desired, write_access)
     }
 
-    fn stop(
-        &self,
-        desired: &DesiredService,
-        write_access: &WriteAccess<'_>,
-    ) -> Result<(), StepError> {
+    fn stop(&self, desired: &DesiredService, write_access: &WriteAccess<'_>) -> StepResult {
         if let Some(pid) = process(desired, write_access) {
             end(pid, desired, write_access)?;
         }
@@ -88,18 +80,14 @@ impl ServiceManager for ProcessSupervisor {
         config_file::remove(&identity_file(desired, write_access), write_access)
     }
 
-    fn reload(
-        &self,
-        desired: &DesiredService,
-        write_access: &WriteAccess<'_>,
-    ) -> Result<(), StepError> {
+    fn reload(&self, desired: &DesiredService, write_access: &WriteAccess<'_>) -> StepResult {
         let pid = process(desired, write_access).and_then(to_pid);
         let pid = pid.ok_or_else(|| StepError::new("it is not running"))?;
         rustix::process::kill_process(pid, Signal::HUP)
             .map_err(|error| StepError::because("cannot signal it", std::io::Error::from(error)))
     }
 
-    fn enable(&self, _: &DesiredService, _: bool, _: &WriteAccess<'_>) -> Result<(), StepError> {
+    fn enable(&self, _: &DesiredService, _: bool, _: &WriteAccess<'_>) -> StepResult {
         Err(StepError::new(
             "a supervised process cannot be enabled at boot: every run starts it if needed",
         ))
@@ -107,7 +95,7 @@ impl ServiceManager for ProcessSupervisor {
 }
 
 /// Waits until the process has lived long enough to count as started.
-fn live(desired: &DesiredService, write_access: &WriteAccess<'_>) -> Result<(), StepError> {
+fn live(desired: &DesiredService, write_access: &WriteAccess<'_>) -> StepResult {
     let begun = Instant::now();
     let mut known = None;
     loop {
@@ -141,11 +129,7 @@ fn live(desired: &DesiredService, write_access: &WriteAccess<'_>) -> Result<(), 
 }
 
 /// Asks the process and its children to end, and kills them if they do not.
-fn end(
-    pid: u32,
-    desired: &DesiredService,
-    write_access: &WriteAccess<'_>,
-) -> Result<(), StepError> {
+fn end(pid: u32, desired: &DesiredService, write_access: &WriteAccess<'_>) -> StepResult {
     let failed = |error: rustix::io::Errno| {
         StepError::because("cannot signal it", std::io::Error::from(error))
     };

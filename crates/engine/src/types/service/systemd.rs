@@ -9,7 +9,7 @@ use super::manager::{ServiceManager, runs_systemd};
 use super::{DesiredService, ObservedService};
 use crate::types::exec::Run;
 use crate::types::tool;
-use crate::{ReadAccess, StepError, WriteAccess};
+use crate::{ReadAccess, StepError, StepResult, WriteAccess};
 
 pub(super) struct Systemd;
 
@@ -18,7 +18,7 @@ impl ServiceManager for Systemd {
         &self,
         desired: &DesiredService,
         access: &ReadAccess<'_>,
-    ) -> Result<ObservedService, StepError> {
+    ) -> StepResult<ObservedService> {
         if !runs_systemd(access) {
             return offline(desired, access);
         }
@@ -41,35 +41,19 @@ impl ServiceManager for Systemd {
         Ok(read(&text))
     }
 
-    fn start(
-        &self,
-        desired: &DesiredService,
-        write_access: &WriteAccess<'_>,
-    ) -> Result<(), StepError> {
+    fn start(&self, desired: &DesiredService, write_access: &WriteAccess<'_>) -> StepResult {
         online("start", desired, write_access)
     }
 
-    fn stop(
-        &self,
-        desired: &DesiredService,
-        write_access: &WriteAccess<'_>,
-    ) -> Result<(), StepError> {
+    fn stop(&self, desired: &DesiredService, write_access: &WriteAccess<'_>) -> StepResult {
         online("stop", desired, write_access)
     }
 
-    fn restart(
-        &self,
-        desired: &DesiredService,
-        write_access: &WriteAccess<'_>,
-    ) -> Result<(), StepError> {
+    fn restart(&self, desired: &DesiredService, write_access: &WriteAccess<'_>) -> StepResult {
         online("restart", desired, write_access)
     }
 
-    fn reload(
-        &self,
-        desired: &DesiredService,
-        write_access: &WriteAccess<'_>,
-    ) -> Result<(), StepError> {
+    fn reload(&self, desired: &DesiredService, write_access: &WriteAccess<'_>) -> StepResult {
         online("reload-or-restart", desired, write_access)
     }
 
@@ -78,7 +62,7 @@ impl ServiceManager for Systemd {
         desired: &DesiredService,
         enable: bool,
         write_access: &WriteAccess<'_>,
-    ) -> Result<(), StepError> {
+    ) -> StepResult {
         systemctl(
             if enable { "enable" } else { "disable" },
             desired,
@@ -91,7 +75,7 @@ impl ServiceManager for Systemd {
         desired: &DesiredService,
         mask: bool,
         write_access: &WriteAccess<'_>,
-    ) -> Result<(), StepError> {
+    ) -> StepResult {
         systemctl(if mask { "mask" } else { "unmask" }, desired, write_access)
     }
 }
@@ -119,10 +103,7 @@ fn is_enabled(state: &str) -> bool {
     )
 }
 
-fn offline(
-    desired: &DesiredService,
-    access: &ReadAccess<'_>,
-) -> Result<ObservedService, StepError> {
+fn offline(desired: &DesiredService, access: &ReadAccess<'_>) -> StepResult<ObservedService> {
     if desired.running == Some(true) {
         return Err(not_running(desired));
     }
@@ -157,11 +138,7 @@ fn words(verb: &str, desired: &DesiredService, access: &ReadAccess<'_>) -> Vec<O
     words
 }
 
-fn systemctl(
-    verb: &str,
-    desired: &DesiredService,
-    write_access: &WriteAccess<'_>,
-) -> Result<(), StepError> {
+fn systemctl(verb: &str, desired: &DesiredService, write_access: &WriteAccess<'_>) -> StepResult {
     tool::act(
         &Run::new(words(verb, desired, write_access)),
         &format!("systemctl {verb}"),
@@ -170,11 +147,7 @@ fn systemctl(
     .map(drop)
 }
 
-fn online(
-    verb: &str,
-    desired: &DesiredService,
-    write_access: &WriteAccess<'_>,
-) -> Result<(), StepError> {
+fn online(verb: &str, desired: &DesiredService, write_access: &WriteAccess<'_>) -> StepResult {
     if !runs_systemd(write_access) {
         return Err(not_running(desired));
     }

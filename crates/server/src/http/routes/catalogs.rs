@@ -20,6 +20,12 @@ pub(crate) fn add_routes(routes: Routes) -> Routes {
 
 async fn list(call: Call<ListCatalogs>) -> HandlerResult<ListCatalogs> {
     let (environment, node) = (call.query.environment.as_ref(), call.query.node.as_ref());
+    if let Some(environment) = environment {
+        call.services.environments.require(environment).await?;
+    }
+    if let Some(node) = node {
+        call.services.nodes.require(node).await?;
+    }
     Ok(call.services.diffs.list(environment, node).await?)
 }
 
@@ -50,6 +56,7 @@ async fn compare_puppet(call: Call<CompareWithPuppet>) -> HandlerResult<CompareW
 }
 
 async fn between_releases(call: Call<CompareReleases>) -> HandlerResult<CompareReleases> {
+    call.services.environments.require(&call.path).await?;
     let diff = if call.query.held {
         call.services.diffs.held(&call.path).await?
     } else {

@@ -9,6 +9,8 @@ use crate::http::caller::Caller;
 use crate::http::command_stream::{self, ConnectedAgent};
 use crate::http::endpoint::{Call, HandlerResult, LineBody, Routes};
 use crate::http::ping_body::PingBody;
+use crate::http::reply::ErrorReply;
+use bunraku_control::presence::{AgentDescription, NodeRunMethod};
 
 /// Adds the handlers of this module.
 pub(crate) fn add_routes(routes: Routes) -> Routes {
@@ -22,8 +24,12 @@ pub(crate) fn add_routes(routes: Routes) -> Routes {
 async fn send(mut call: Call<SendCommands>) -> HandlerResult<SendCommands> {
     let caller = call.caller()?.clone();
     name_the_caller(&mut call.body.command, &caller);
-    // Only an ordered run may start runs on its nodes.
-    if matches!(call.body.command, Command::Run(_)) {
+    // Only an ordered run may start runs on its nodes, and only it names planned work.
+    if let Command::Run(request) = &call.body.command {
+        if request.subject.is_planned() {
+            let message = "only an ordered run names planned work".to_owned();
+            return Err(ErrorReply::invalid(message));
+        }
         call.services
             .orchestration
             .refuse_held(&call.body.nodes)
@@ -63,8 +69,16 @@ async fn answer(call: Call<AnswerCommand>) -> HandlerResult<AnswerCommand> {
 }
 
 async fn stream(call: Call<OpenCommandStream>) -> HandlerResult<OpenCommandStream> {
+    let query = &call.query;
+    let run_method = (!query.run_method.is_empty()).then(|| NodeRunMethod {
+        name: query.run_method.clone(),
+        applies_released: query.applies_released,
+    });
     let agent = ConnectedAgent {
-        version: call.query.version,
+        description: AgentDescription {
+            version: query.version.clone(),
+            run_method,
+        },
         pings: call.query.answers_pings.then(|| PingBody::new(call.body)),
     };
     let body = command_stream::open(&call.services, &call.path, agent).await?;

@@ -1,6 +1,6 @@
 //! The compile queue.
 
-use bunraku_wire::api::CompileRequested;
+use bunraku_wire::api::{CompileRequested, CompileSelection};
 use bunraku_wire::endpoints::{ListCompileQueue, RequestCompiles, ShowCompiles};
 
 use super::longest_wait;
@@ -15,6 +15,9 @@ pub(crate) fn add_routes(routes: Routes) -> Routes {
 }
 
 async fn request(call: Call<RequestCompiles>) -> HandlerResult<RequestCompiles> {
+    if let CompileSelection::Environment(environment) = &call.body {
+        call.services.environments.require(environment).await?;
+    }
     let nodes = call.services.compiles.request(&call.body).await?;
     Ok(CompileRequested { nodes })
 }

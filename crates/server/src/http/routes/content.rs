@@ -78,6 +78,12 @@ async fn may_read(services: &Services, caller: &Caller, id: ContentId) -> Result
     if newest != known && contents.is_named_by(id, &newest).await? {
         return Ok(());
     }
+    let planned = services.orchestration.held_catalog(&caller.name).await?;
+    if let Some(planned) = planned
+        && contents.is_named_by(id, &[planned]).await?
+    {
+        return Ok(());
+    }
     if services.compiles.is_plugins_of(&caller.name, id).await? {
         return Ok(());
     }

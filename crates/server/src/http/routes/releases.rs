@@ -24,11 +24,13 @@ pub(crate) fn add_routes(routes: Routes) -> Routes {
 }
 
 async fn list(call: Call<ListReleases>) -> HandlerResult<ListReleases> {
+    call.services.environments.require(&call.path).await?;
     Ok(call.services.releases.list(&call.path).await?)
 }
 
 async fn create(call: Call<CreateRelease>) -> HandlerResult<CreateRelease> {
     let by = call.by()?;
+    call.services.environments.require(&call.path).await?;
     let made = call
         .services
         .releases
@@ -39,10 +41,11 @@ async fn create(call: Call<CreateRelease>) -> HandlerResult<CreateRelease> {
 
 async fn show(call: Call<ShowRelease>) -> HandlerResult<ShowRelease> {
     let (environment, number) = &call.path;
+    call.services.environments.require(environment).await?;
     let number = newest_or(&call.services, environment, *number).await?;
     let most = longest_wait(call.query.wait_seconds);
     let shown = tokio::select! {
-        shown = call.services.releases.show_applied(environment, number, most) => shown?,
+        shown = call.services.releases.show_applied(environment, number, call.query.complete, most) => shown?,
         () = call.services.shutdown.cancelled() => call.services.releases.show(environment, number).await?,
     };
     if !most.is_zero() && shown.state == ReleaseState::Current {
@@ -76,6 +79,7 @@ async fn newest_or(
 
 async fn rollback(call: Call<RollBackRelease>) -> HandlerResult<RollBackRelease> {
     let by = call.by()?;
+    call.services.environments.require(&call.path).await?;
     let made = call
         .services
         .releases
@@ -86,6 +90,7 @@ async fn rollback(call: Call<RollBackRelease>) -> HandlerResult<RollBackRelease>
 
 async fn hold(call: Call<HoldReleases>) -> HandlerResult<HoldReleases> {
     let by = call.by()?;
+    call.services.environments.require(&call.path).await?;
     Ok(call
         .services
         .releases
@@ -94,12 +99,13 @@ async fn hold(call: Call<HoldReleases>) -> HandlerResult<HoldReleases> {
 }
 
 async fn resume(call: Call<ResumeReleases>) -> HandlerResult<ResumeReleases> {
+    call.services.environments.require(&call.path).await?;
     if call.services.releases.resume(&call.path).await? {
         Ok(())
     } else {
         Err(ServiceError::NotFound {
             what: format!("a hold on `{}`", call.path),
-            hint: None,
+            hint: Some("its automatic releases are not paused".to_owned()),
         }
         .into())
     }

@@ -57,7 +57,11 @@ async fn list(call: Call<ListReports>) -> HandlerResult<ListReports> {
         limit: call.query.limit.unwrap_or(PAGE).min(LARGEST_PAGE),
         after: call.query.after,
     };
-    Ok(call.services.reports.list(&filter).await?)
+    let reports = call.services.reports.list(&filter).await?;
+    if let (true, Some(node)) = (reports.reports.is_empty(), &filter.node) {
+        call.services.nodes.require(node).await?;
+    }
+    Ok(reports)
 }
 
 async fn find(call: Call<FindReport>) -> HandlerResult<FindReport> {

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use bunraku_wire::api::ordered_runs::RunLogReply;
-use bunraku_wire::endpoints::{CancelRun, CreateRun, ListRuns, ShowRun, ShowRunLog, StopRun};
+use bunraku_wire::endpoints::{
+    BindPlan, CancelRun, CreateRun, ListRuns, ShowRun, ShowRunLog, StopRun,
+};
 
 use super::{Services, longest_wait};
 use crate::http::endpoint::{Call, HandlerResult, Routes};
@@ -15,6 +17,7 @@ pub(crate) fn add_routes(routes: Routes) -> Routes {
     routes
         .add(ListRuns, list)
         .add(CreateRun, create)
+        .add(BindPlan, bind)
         .add(ShowRun, show)
         .add(ShowRunLog, log)
         .add(StopRun, stop)
@@ -30,6 +33,11 @@ async fn create(call: Call<CreateRun>) -> HandlerResult<CreateRun> {
     Ok(call.services.orchestration.create(call.body, &by).await?)
 }
 
+async fn bind(call: Call<BindPlan>) -> HandlerResult<BindPlan> {
+    let (plan, held) = (call.body.plan, call.body.held);
+    Ok(call.services.plans.review(plan, held).await?)
+}
+
 async fn show(call: Call<ShowRun>) -> HandlerResult<ShowRun> {
     let run = call.services.orchestration.find(&call.path).await?;
     Ok(call.services.orchestration.show(run).await?)
@@ -43,7 +51,7 @@ async fn log(call: Call<ShowRunLog>) -> HandlerResult<ShowRunLog> {
         .orchestration
         .follow_log(run, call.query.after, most);
     let (log, end) = tokio::select! {
-        told = following => told?,
+        text = following => text?,
         () = call.services.shutdown.cancelled() => {
             call.services.orchestration.follow_log(run, call.query.after, Duration::ZERO).await?
         }

@@ -5,6 +5,7 @@ use bunraku_wire::api::ServerStatus;
 use bunraku_wire::endpoints::{self, ShowOpenApi, ShowServer};
 
 use crate::http::endpoint::{Call, HandlerResult, Routes};
+use crate::space_status::space_status;
 
 /// Adds the handlers of this module.
 pub(crate) fn add_routes(routes: Routes) -> Routes {
@@ -13,17 +14,27 @@ pub(crate) fn add_routes(routes: Routes) -> Routes {
 
 async fn show(call: Call<ShowServer>) -> HandlerResult<ShowServer> {
     // How many other nodes there are is none of a node's business.
-    let connected_agents = match call.caller()?.role {
-        Role::Node => 0,
-        Role::Operator | Role::Server => call.services.presence.connected(),
+    let (connected_agents, leads) = match call.caller()?.role {
+        Role::Node => (0, Vec::new()),
+        Role::Operator | Role::Server => (
+            call.services.presence.connected(),
+            call.services.orchestration.led_here().await?,
+        ),
+    };
+    let space = match call.caller()?.role {
+        Role::Node => None,
+        Role::Operator | Role::Server => space_status(&call.services.store),
     };
     Ok(ServerStatus {
         id: call.services.identity.id,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         started: call.services.identity.started,
+        now: Some(call.services.clock.now()),
         store: call.services.identity.store.to_owned(),
         connected_agents,
+        leads,
         ca_fingerprint: call.services.certificates.ca_fingerprint(),
+        space,
     })
 }
 

@@ -40,7 +40,7 @@ async fn show(call: Call<ShowTarget>) -> HandlerResult<ShowTarget> {
 
 async fn catalog(call: Call<ShowNodeCatalog>) -> HandlerResult<ShowNodeCatalog> {
     let (node, id) = (&call.path.0, call.path.1);
-    if call.caller()?.role == Role::Node && !call.services.board.may_read(node, id).await? {
+    if call.caller()?.role == Role::Node && !may_read(&call.services, node, id).await? {
         return Err(
             ServiceError::from(bunraku_compile::catalogs::CatalogError::Missing(id)).into(),
         );
@@ -58,6 +58,17 @@ async fn catalog(call: Call<ShowNodeCatalog>) -> HandlerResult<ShowNodeCatalog> 
         );
     }
     send_catalog(&call.services, id, &call.method, &call.headers).await
+}
+
+/// Returns whether a node may read a catalog: its target, the one before, or the one that the
+/// ordered run that holds it planned for it.
+async fn may_read(
+    services: &Services,
+    node: &NodeName,
+    id: CatalogId,
+) -> Result<bool, ServiceError> {
+    Ok(services.board.may_read(node, id).await?
+        || services.orchestration.held_catalog(node).await? == Some(id))
 }
 
 async fn plugins(call: Call<ShowNodePlugins>) -> HandlerResult<ShowNodePlugins> {

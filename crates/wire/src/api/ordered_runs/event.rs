@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::plan::StepIndex;
-use crate::api::RunEnding;
+use super::review::StaleNode;
+use crate::api::{FailedResource, RunEnding};
 
 /// An event in the log.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
@@ -23,6 +24,8 @@ pub enum Event {
     Begun { unfit: Vec<UnavailableNode> },
     /// It could not begin in time.
     Expired { reason: String },
+    /// The plan was no longer valid when the run was about to begin, so nothing was started.
+    PlanChanged { nodes: Vec<StaleNode> },
     /// The node's report begins.
     Started { step: StepIndex },
     /// The node's report is complete. Only this decides how it went.
@@ -35,6 +38,9 @@ pub enum Event {
         failed: u64,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         message: Option<String>,
+        /// The first resources that failed.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        failures: Vec<FailedResource>,
     },
     /// The request did not reach the node's queue.
     Refused { step: StepIndex, reason: String },
@@ -62,7 +68,13 @@ pub struct UnavailableNode {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum UnavailableReason {
-    Disabled { reason: String },
-    Lost { reason: String },
+    Disabled {
+        reason: String,
+    },
+    Lost {
+        reason: String,
+    },
     Unknown,
+    /// It has nothing to apply.
+    NoCatalog,
 }

@@ -7,6 +7,8 @@ mod options;
 mod outcome;
 mod plan;
 mod record;
+mod review;
+mod work;
 
 pub use event::{Event, RunLogEntry, UnavailableNode, UnavailableReason};
 pub use options::{NodeLimit, OnFailure, RunOptions};
@@ -18,3 +20,5 @@ pub use record::{
     HookTrigger, NewRun, OrderedRunSubject, RunDetail, RunEnd, RunHooks, RunLog, RunLogReply,
     RunRecord, RunStart, RunSummary,
 };
+pub use review::{PlanReview, ReviewPlan, StaleNode};
+pub use work::{PlannedCatalog, PlannedWork};

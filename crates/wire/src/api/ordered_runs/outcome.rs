@@ -12,6 +12,9 @@ pub enum RunOutcome {
     Cancelled,
     /// It could not begin in time.
     Expired,
+    /// It could not begin at all: a node was not ready, or the plan was no longer valid. Nothing
+    /// ran.
+    Refused,
 }
 
 /// The number of steps by state.

@@ -6,6 +6,10 @@ use bunraku_model::{ContentId, NodeName, content_id_of_json};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::options::RunOptions;
+use super::record::OrderedRunSubject;
+use super::work::PlannedWork;
+
 /// The hash of everything in a plan. Equal ids mean equal plans.
 #[derive(
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize, ToSchema,
@@ -45,6 +49,12 @@ pub struct RunPlan {
     #[schema(value_type = Vec<Vec<String>>)]
     pub groups: Vec<Vec<NodeName>>,
     pub steps: Vec<PlanStep>,
+    /// How the steps run: noop, limits, timeouts.
+    #[serde(default)]
+    pub options: RunOptions,
+    /// The kind of work that was requested of the nodes. Each step names the work itself.
+    #[serde(default)]
+    pub subject: OrderedRunSubject,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
@@ -63,6 +73,9 @@ pub struct PlanStep {
     /// Only resources with these tags are applied. If empty, all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
+    /// The work of the node. Absent in a plan that was made without a server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub work: Option<PlannedWork>,
 }
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, ToSchema)]
@@ -73,6 +86,9 @@ pub struct PlannedComponent {
     pub produces: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub consumes: Vec<String>,
+    /// A digest of the value of each parameter. The values themselves are not part of a plan.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub parameters: BTreeMap<String, String>,
 }
 
 /// A step that must finish first, and why.
@@ -156,14 +172,37 @@ impl RunPlan {
         }
     }
 
-    /// Returns the hash of everything except warnings.
+    /// Returns `true` if every step names its work.
+    pub fn is_bound(&self) -> bool {
+        self.steps.iter().all(|step| step.work.is_some())
+    }
+
+    /// Returns the hash of everything that decides what a run does. Not included: warnings, and
+    /// the number of the release that introduced a catalog.
     pub fn identity(&self) -> PlanId {
+        let work: Vec<serde_json::Value> = (self.steps.iter())
+            .map(|step| step.work.as_ref().map(PlannedWork::essence).into())
+            .collect();
+        let steps: Vec<PlanStep> = (self.steps.iter().cloned())
+            .map(|step| PlanStep { work: None, ..step })
+            .collect();
         let body = serde_json::json!({
             "environment": self.environment,
             "code_id": self.code_id,
             "applications": self.applications,
-            "steps": self.steps,
+            "steps": steps,
+            "work": work,
+            "options": self.options,
+            "subject": self.subject,
         });
         PlanId(content_id_of_json(&body))
+    }
+
+    /// Returns the plan with these options, and the id that follows from them.
+    pub fn with_options(mut self, options: RunOptions, subject: OrderedRunSubject) -> Self {
+        self.options = options;
+        self.subject = subject;
+        self.id = self.identity();
+        self
     }
 }

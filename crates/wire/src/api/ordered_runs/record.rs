@@ -93,11 +93,9 @@ pub struct HookTrigger {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewRun {
+    /// The plan, with its options. If its steps do not name their work, the server fills in the
+    /// work as it is now.
     pub plan: RunPlan,
-    #[serde(default)]
-    pub options: RunOptions,
-    #[serde(default)]
-    pub subject: OrderedRunSubject,
     #[serde(default, skip_serializing_if = "RunStart::is_now")]
     pub due: RunStart,
     #[serde(default, skip_serializing_if = "RunHooks::are_none")]
@@ -112,6 +110,10 @@ pub struct NewRun {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub resumes: Option<RunId>,
+    /// `true` if the plan may differ from that of the run that this one resumes. Steps that
+    /// succeeded there are not repeated if neither they nor the steps before them have changed.
+    #[serde(default)]
+    pub replanned: bool,
 }
 
 impl NewRun {
@@ -119,13 +121,12 @@ impl NewRun {
     pub fn of(plan: RunPlan) -> Self {
         Self {
             plan,
-            options: RunOptions::default(),
-            subject: OrderedRunSubject::default(),
             due: RunStart::default(),
             hooks: RunHooks::default(),
             reason: None,
             site: None,
             resumes: None,
+            replanned: false,
         }
     }
 }
@@ -159,6 +160,16 @@ pub struct RunRecord {
     /// Steps that succeeded in the run that this one resumes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub done: Vec<StepIndex>,
+    /// `true` if the plan is another one than that of the run that this one resumes.
+    #[serde(default)]
+    pub replanned: bool,
+}
+
+impl RunRecord {
+    /// Returns `true` if the run completes the plan of an earlier run.
+    pub fn completes_earlier_plan(&self) -> bool {
+        self.resumes.is_some() && !self.replanned
+    }
 }
 
 /// The end of a run.

@@ -25,7 +25,7 @@ fn resources(report: &PuppetReport) -> Vec<ResourceEvent> {
 }
 
 fn check(text: &str, expected: Expect) {
-    let mut told = String::new();
+    let mut shown = String::new();
     for resource in resources(&parse(text)) {
         let place = match (&resource.file, resource.line) {
             (Some(file), Some(line)) => format!(" {file}:{line}"),
@@ -41,19 +41,19 @@ fn check(text: &str, expected: Expect) {
             .map(|flag| flag.1)
             .collect();
         let (kind, title) = (&resource.type_name, &resource.title);
-        told.push_str(&format!(
+        shown.push_str(&format!(
             "{kind}[{title}] {:?}{flags}{place}\n",
             resource.status
         ));
         for change in &resource.changes {
             let (from, to) = (&change.from, &change.to);
-            told.push_str(&format!("  {}: {from:?} -> {to:?}\n", change.property));
+            shown.push_str(&format!("  {}: {from:?} -> {to:?}\n", change.property));
         }
         for text in resource.reasons.iter().chain(&resource.message) {
-            told.push_str(&format!("  {text}\n"));
+            shown.push_str(&format!("  {text}\n"));
         }
     }
-    expected.assert_eq(&told);
+    expected.assert_eq(&shown);
 }
 
 #[test]
@@ -180,13 +180,13 @@ corrective_change: false
     let report = parse(text);
     assert_eq!(report.logs[0].message, "17");
     assert_eq!(report.metrics, [("total".to_owned(), 3.0)]);
-    let told = resources(&report);
-    assert_eq!(told.len(), 1);
+    let shown = resources(&report);
+    assert_eq!(shown.len(), 1);
     assert_eq!(
-        (told[0].title.as_str(), told[0].status),
+        (shown[0].title.as_str(), shown[0].status),
         ("7", EventStatus::Changed)
     );
-    assert_eq!(told[0].changes[0].to.as_deref(), Some("[1,{\"a\":\"b\"}]"));
+    assert_eq!(shown[0].changes[0].to.as_deref(), Some("[1,{\"a\":\"b\"}]"));
 }
 
 #[test]
