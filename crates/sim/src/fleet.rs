@@ -278,8 +278,12 @@ impl Fleet {
         asked.await;
     }
 
-    /// A person releases all compiled catalogs, and waits until the nodes are notified.
+    /// A person releases all compiled catalogs, if there are any: every node of a small fleet may
+    /// have been lost before its first facts arrived.
     async fn release_everything(&self) {
+        if self.count(keys::COMPILED).await == 0 {
+            return;
+        }
         self.checker.may_have_a_target(self.names.clone());
         let request = CreateRelease {
             parent: None,
@@ -309,8 +313,10 @@ impl Fleet {
         }
         // Messages in transit arrive first.
         tokio::time::sleep(Duration::from_secs(5)).await;
-        self.until("submissions and compiles are done", Self::nothing_queued)
-            .await;
+        self.until("submissions and compiles are done", async |fleet| {
+            fleet.nothing_queued().await && fleet.all_compiled().await
+        })
+        .await;
         if !self.plan.auto_release {
             self.servers.strike.disarm();
             self.release_everything().await;
@@ -371,6 +377,16 @@ impl Fleet {
 
     async fn nothing_queued(&self) -> bool {
         self.count(keys::FACT_QUEUE).await + self.count(keys::COMPILE_QUEUE).await == 0
+    }
+
+    async fn all_compiled(&self) -> bool {
+        for agent in &self.agents {
+            let compiled = self.field(keys::compiled(&agent.node)).await;
+            if compiled.is_none() && !self.checker.is_lost(&agent.node) {
+                return false;
+            }
+        }
+        true
     }
 
     pub(crate) async fn count(&self, prefix: &str) -> usize {
