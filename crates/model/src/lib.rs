@@ -3,6 +3,7 @@
 //! This crate has no I/O, no async, no clock and no randomness: times and ids are arguments.
 //! Everything that is sent or stored is defined here, or is built from definitions here.
 
+pub mod access;
 mod canonical;
 pub mod catalog;
 mod error_chain;

@@ -16,12 +16,14 @@ endpoints! {
     /// Show the running or last replacement of the CA.
     ShowRotation: Get "/v1/authority/rotation" {
         access: Operator,
+        needs: View on Everything,
         reply: Json<RotationStatus>,
     }
 
     /// Start to replace the CA.
     StartRotation: Post "/v1/authority/rotation" {
         access: Operator,
+        needs: Administer on Everything,
         body: Json<RotateRequest>,
         reply: Json<RotationStatus>,
     }
@@ -29,6 +31,7 @@ endpoints! {
     /// Stop trusting the former CA.
     FinishRotation: Post "/v1/authority/rotation/finish" {
         access: Operator,
+        needs: Administer on Everything,
         body: Json<FinishRotationRequest>,
         reply: Json<RotationStatus>,
     }
@@ -36,6 +39,7 @@ endpoints! {
     /// Go back to the former CA.
     AbortRotation: Delete "/v1/authority/rotation" {
         access: Operator,
+        needs: Administer on Everything,
         reply: NoContent,
     }
 }

@@ -38,6 +38,7 @@ endpoints! {
     /// List the catalogs of nodes and whether they are released.
     ListCatalogs: Get "/v1/catalogs" {
         access: Operator,
+        needs: View on Each,
         query: CatalogsQuery,
         reply: List<CatalogSummary>,
     }
@@ -45,6 +46,7 @@ endpoints! {
     /// Compile a commit without deploying it, and show what it would change.
     ProposeCatalogs: Post "/v1/catalogs/proposed" {
         access: Operator,
+        needs: Deploy on Each,
         body: Json<FleetDiffRequest>,
         reply: Json<FleetDiff>,
         old_data: Allowed,
@@ -53,6 +55,7 @@ endpoints! {
     /// Compile a node with plain Puppet, and compare the catalog with Bunraku's.
     CompareWithPuppet: Post "/v1/catalogs/compare-puppet" {
         access: Operator,
+        needs: Deploy on Each,
         body: Json<PuppetComparisonRequest>,
         reply: Json<PuppetComparison>,
     }
@@ -60,6 +63,7 @@ endpoints! {
     /// Return a catalog.
     ShowCatalog: Get "/v1/catalogs/{id}" {
         access: Operator,
+        needs: View on Each,
         path: CatalogId,
         reply: CatalogDocument,
     }
@@ -67,6 +71,7 @@ endpoints! {
     /// Compare two catalogs.
     CompareCatalogs: Get "/v1/catalogs/{id}/diff" {
         access: Operator,
+        needs: View on Each,
         path: CatalogId,
         query: CatalogDiffQuery,
         reply: Json<CatalogDiffReply>,
@@ -78,6 +83,7 @@ endpoints! {
     /// held does not exist for the node.
     ShowNodeCatalog: Get "/v1/nodes/{node}/catalogs/{id}" {
         access: OwnNodeOrOperator,
+        needs: View on Node,
         path: (NodeName, CatalogId),
         reply: CatalogDocument,
     }
@@ -85,6 +91,7 @@ endpoints! {
     /// Show the released catalog that a node should apply.
     ShowTarget: Get "/v1/nodes/{node}/target" {
         access: OwnNodeOrOperator,
+        needs: View on Node,
         path: NodeName,
         reply: Conditional<Target>,
     }
@@ -94,6 +101,7 @@ endpoints! {
     /// A node fetches them before it collects facts.
     ShowNodePlugins: Get "/v1/nodes/{node}/plugins" {
         access: OwnNodeOrOperator,
+        needs: View on Node,
         path: NodeName,
         reply: Json<NodePlugins>,
     }
@@ -104,6 +112,7 @@ endpoints! {
     /// is sent; if it does not match its id, the connection is closed.
     ShowContent: Get "/v1/content/{id}" {
         access: NodeOrOperator,
+        needs: ViewSecrets on Each,
         path: ContentId,
         reply: BinaryContent,
     }

@@ -24,6 +24,7 @@ endpoints! {
     /// List the join tokens that can still be used.
     ListTokens: Get "/v1/tokens" {
         access: Operator,
+        needs: Sign on Everything,
         reply: List<TokenEntry>,
     }
 
@@ -32,6 +33,7 @@ endpoints! {
     /// Only this reply shows the token.
     CreateToken: Post "/v1/tokens" {
         access: Operator,
+        needs: Sign on Everything,
         body: Json<TokenRequest>,
         reply: Json<NewToken>,
     }
@@ -39,6 +41,7 @@ endpoints! {
     /// Revoke a join token.
     RevokeToken: Delete "/v1/tokens/{id}" {
         access: Operator,
+        needs: Sign on Everything,
         path: String,
         reply: NoContent,
     }
@@ -46,12 +49,14 @@ endpoints! {
     /// List all certificates.
     ListCertificates: Get "/v1/certificates" {
         access: Operator,
+        needs: View on Everything,
         reply: List<CertificateEntry>,
     }
 
     /// Issue a certificate with any role.
     IssueCertificate: Post "/v1/certificates/issue" {
         access: Operator,
+        needs: Sign on Everything,
         body: Json<IssueRequest>,
         reply: Json<IssuedCertificate>,
     }
@@ -66,6 +71,7 @@ endpoints! {
     /// Revoke the certificates of a name.
     RevokeCertificates: Post "/v1/certificates/{name}/revoke" {
         access: Operator,
+        needs: Sign on Everything,
         path: NodeName,
         body: Json<RevokeRequest>,
         reply: NoContent,
@@ -74,12 +80,14 @@ endpoints! {
     /// List the certificate requests that wait for an operator.
     ListCertificateRequests: Get "/v1/certificate-requests" {
         access: Operator,
+        needs: View on Everything,
         reply: List<PendingRequest>,
     }
 
     /// Sign a certificate request.
     SignCertificateRequest: Post "/v1/certificate-requests/{name}/sign" {
         access: Operator,
+        needs: Sign on Everything,
         path: NodeName,
         body: Json<SignRequest>,
         reply: NoContent,
@@ -88,6 +96,7 @@ endpoints! {
     /// Reject a certificate request.
     RejectCertificateRequest: Delete "/v1/certificate-requests/{name}" {
         access: Operator,
+        needs: Sign on Everything,
         path: NodeName,
         reply: NoContent,
     }

@@ -16,6 +16,7 @@ endpoints! {
     /// Show the cluster as this server sees it.
     ShowCluster: Get "/v1/cluster" {
         access: Operator,
+        needs: View on Everything,
         reply: Json<ClusterStatus>,
     }
 
@@ -30,6 +31,7 @@ endpoints! {
     /// Only this reply shows the token.
     InviteServer: Post "/v1/cluster/invitations" {
         access: Operator,
+        needs: Administer on Everything,
         body: Json<ClusterInviteRequest>,
         reply: Json<ClusterInvitation>,
     }
@@ -46,6 +48,7 @@ endpoints! {
     /// Allow a server to join over SSH, once.
     ExpectServer: Post "/v1/cluster/expected/{name}" {
         access: Operator,
+        needs: Administer on Everything,
         path: NodeName,
         body: Json<ExpectServerRequest>,
         reply: NoContent,
@@ -54,6 +57,7 @@ endpoints! {
     /// No longer allow a server to join over SSH.
     ForgetExpectedServer: Delete "/v1/cluster/expected/{name}" {
         access: Operator,
+        needs: Administer on Everything,
         path: NodeName,
         reply: NoContent,
     }
@@ -72,6 +76,7 @@ endpoints! {
     /// Remove a server from the cluster.
     RemoveServer: Delete "/v1/cluster/members/{name}" {
         access: Operator,
+        needs: Administer on Everything,
         path: NodeName,
         reply: NoContent,
     }
@@ -79,6 +84,7 @@ endpoints! {
     /// Start or stop draining a server.
     DrainServer: Post "/v1/cluster/members/{name}/drain" {
         access: Operator,
+        needs: Administer on Everything,
         path: NodeName,
         body: Json<DrainRequest>,
         reply: NoContent,

@@ -42,6 +42,7 @@ endpoints! {
     /// Send a command to nodes.
     SendCommands: Post "/v1/commands" {
         access: Operator,
+        needs: NoopRun on Each,
         body: Json<SendCommand>,
         reply: List<SentCommand>,
     }
@@ -49,6 +50,7 @@ endpoints! {
     /// Show the state of a command; can wait for the answer of the node.
     ShowCommand: Get "/v1/nodes/{node}/commands/{id}" {
         access: Operator,
+        needs: View on Node,
         path: (NodeName, CommandId),
         query: WaitQuery,
         reply: Json<CommandStatus>,

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use bunraku_model::access::AccessVerb;
 use serde_json::Value;
 
 use super::kinds::{QueryParameters, ReplyKind, RequestKind};
@@ -53,6 +54,8 @@ pub struct Definition {
     /// The path, with `{node}` for a value.
     pub template: &'static str,
     pub access: Access,
+    /// What an operator's rules must allow. `None` if no operator may call it, or if everybody may.
+    pub needs: Option<Needs>,
     /// The group that it belongs to in the OpenAPI document.
     pub tag: &'static str,
     /// The doc comment of the type.
@@ -168,6 +171,45 @@ impl Access {
     }
 }
 
+/// What an operator's access rules must allow for a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Needs {
+    pub verb: AccessVerb,
+    pub place: ScopePlace,
+}
+
+/// Where a request says what it is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ScopePlace {
+    /// Nowhere: it is about everything.
+    Everything,
+    /// `{environment}` in the path.
+    Environment,
+    /// `{node}` in the path.
+    Node,
+    /// In the body, the query or the stored data. The handler checks everything that it touches,
+    /// and shows only what the caller may view.
+    Each,
+}
+
+impl ScopePlace {
+    /// The place in words, for the OpenAPI document.
+    pub fn description(self) -> &'static str {
+        match self {
+            Self::Everything => "everything",
+            Self::Environment => "the environment in the path",
+            Self::Node => "the node in the path",
+            Self::Each => "each node or environment concerned",
+        }
+    }
+}
+
+impl fmt::Display for Needs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` on {}", self.verb, self.place.description())
+    }
+}
+
 /// Whether an endpoint may answer from data that may be stale, while no
 /// majority of the datastores answers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -204,6 +246,7 @@ macro_rules! endpoints {
         $(#[doc = $doc:literal])+
         $name:ident: $verb:ident $template:literal {
             access: $access:ident,
+            $(needs: $need:ident on $place:ident,)?
             $(path: $path:ty,)?
             $(query: $query:ty,)?
             $(body: $body:ty,)?
@@ -232,6 +275,13 @@ macro_rules! endpoints {
                     verb: $crate::endpoints::Verb::$verb,
                     template: $template,
                     access: $crate::endpoints::Access::$access,
+                    needs: $crate::endpoints::definition::first_value!(
+                        $(Some($crate::endpoints::Needs {
+                            verb: ::bunraku_model::access::AccessVerb::$need,
+                            place: $crate::endpoints::ScopePlace::$place,
+                        }),)?
+                        None,
+                    ),
                     tag: $tag,
                     documentation: concat!($($doc, "\n"),+),
                     old_data: $crate::endpoints::definition::first_value!(

@@ -15,12 +15,14 @@ endpoints! {
     /// List all environments.
     ListEnvironments: Get "/v1/environments" {
         access: Operator,
+        needs: View on Each,
         reply: List<EnvironmentSummary>,
     }
 
     /// Create an environment.
     CreateEnvironment: Post "/v1/environments" {
         access: Operator,
+        needs: Administer on Everything,
         body: Json<NewEnvironment>,
         reply: Json<EnvironmentChanged>,
     }
@@ -28,6 +30,7 @@ endpoints! {
     /// Show an environment with its deploys and current problems.
     ShowEnvironment: Get "/v1/environments/{environment}" {
         access: Operator,
+        needs: View on Environment,
         path: EnvironmentName,
         reply: Json<EnvironmentDetail>,
     }
@@ -35,6 +38,7 @@ endpoints! {
     /// Change the settings of an environment.
     ChangeEnvironment: Put "/v1/environments/{environment}" {
         access: Operator,
+        needs: Administer on Environment,
         path: EnvironmentName,
         body: Json<EnvironmentChange>,
         reply: Json<EnvironmentChanged>,
@@ -43,6 +47,7 @@ endpoints! {
     /// Remove an environment that has no nodes.
     RemoveEnvironment: Delete "/v1/environments/{environment}" {
         access: Operator,
+        needs: Administer on Environment,
         path: EnvironmentName,
         reply: NoContent,
     }
@@ -50,6 +55,7 @@ endpoints! {
     /// Deploy code.
     DeployEnvironment: Post "/v1/environments/{environment}/deploys" {
         access: Operator,
+        needs: Deploy on Environment,
         path: EnvironmentName,
         body: Json<DeployRequest>,
         reply: Json<Deploy>,
@@ -58,6 +64,7 @@ endpoints! {
     /// Show the state of a deploy; can wait until it is finished.
     ShowDeploy: Get "/v1/environments/{environment}/deploys/{number}" {
         access: Operator,
+        needs: View on Environment,
         path: (EnvironmentName, u64),
         query: WaitQuery,
         reply: Json<DeployStatus>,
@@ -66,6 +73,7 @@ endpoints! {
     /// Lift the pin of an environment, so that pushes deploy again.
     UnpinEnvironment: Delete "/v1/environments/{environment}/pin" {
         access: Operator,
+        needs: Deploy on Environment,
         path: EnvironmentName,
         reply: NoContent,
     }

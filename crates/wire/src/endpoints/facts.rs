@@ -51,6 +51,7 @@ endpoints! {
     /// Show the newest facts of a node.
     ShowFacts: Get "/v1/nodes/{node}/facts" {
         access: OwnNodeOrOperator,
+        needs: View on Node,
         path: NodeName,
         reply: Json<FactsReply>,
     }
@@ -58,6 +59,7 @@ endpoints! {
     /// List the fact sets of a node that are still stored, newest first.
     ListFactSets: Get "/v1/nodes/{node}/facts/history" {
         access: OwnNodeOrOperator,
+        needs: View on Node,
         path: NodeName,
         reply: List<FactSetEntry>,
     }
@@ -65,6 +67,7 @@ endpoints! {
     /// Compare two fact sets of a node.
     CompareFacts: Get "/v1/nodes/{node}/facts/difference" {
         access: OwnNodeOrOperator,
+        needs: View on Node,
         path: NodeName,
         query: DifferenceQuery,
         reply: Json<FactsDifference>,

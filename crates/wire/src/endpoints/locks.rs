@@ -18,6 +18,7 @@ endpoints! {
     /// A node gets the locks that it may hold or see.
     ListLocks: Get "/v1/locks" {
         access: NodeOrOperator,
+        needs: View on Everything,
         reply: List<LockStatus>,
     }
 
@@ -26,6 +27,7 @@ endpoints! {
     /// A lock that a node may neither hold nor see does not exist for it.
     ShowLock: Get "/v1/locks/{lock}" {
         access: NodeOrOperator,
+        needs: View on Everything,
         path: LockName,
         reply: Json<LockStatus>,
     }
@@ -33,6 +35,7 @@ endpoints! {
     /// Define the number of slots of a lock, and the trigger that fires when holders change.
     DefineLock: Put "/v1/locks/{lock}" {
         access: Operator,
+        needs: Administer on Everything,
         path: LockName,
         body: Json<DefineLockRequest>,
         reply: NoContent,
@@ -41,6 +44,7 @@ endpoints! {
     /// Let nodes hold or see a lock, and keep the rest of its definition.
     PermitLock: Post "/v1/locks/{lock}/permissions" {
         access: Operator,
+        needs: Administer on Everything,
         path: LockName,
         body: Json<PermitLockRequest>,
         reply: NoContent,
@@ -51,6 +55,7 @@ endpoints! {
     /// A node may do so only if the definition of the lock permits it (`may_hold`).
     AcquireLock: Post "/v1/locks/{lock}/acquire" {
         access: NodeOrOperator,
+        needs: Run on Everything,
         path: LockName,
         body: Json<AcquireLockRequest>,
         reply: Json<LockReply>,
@@ -59,6 +64,7 @@ endpoints! {
     /// Renew the lease of a lock.
     RenewLock: Put "/v1/locks/{lock}/lease" {
         access: NodeOrOperator,
+        needs: Run on Everything,
         path: LockName,
         body: Json<LockToken>,
         reply: NoContent,
@@ -67,6 +73,7 @@ endpoints! {
     /// Release a lock.
     ReleaseLock: Post "/v1/locks/{lock}/release" {
         access: NodeOrOperator,
+        needs: Run on Everything,
         path: LockName,
         body: Json<LockToken>,
         reply: NoContent,
@@ -75,6 +82,7 @@ endpoints! {
     /// Leave the line for a lock.
     LeaveLockLine: Post "/v1/locks/{lock}/leave" {
         access: NodeOrOperator,
+        needs: Run on Everything,
         path: LockName,
         body: Json<LeaveLine>,
         reply: NoContent,
@@ -83,6 +91,7 @@ endpoints! {
     /// Take a lock away from its holder.
     BreakLock: Post "/v1/locks/{lock}/break" {
         access: Operator,
+        needs: Run on Everything,
         path: LockName,
         body: Json<BreakLockRequest>,
         reply: NoContent,

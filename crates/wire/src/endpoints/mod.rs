@@ -51,7 +51,7 @@ pub use certificates::*;
 pub use cluster::*;
 pub use commands::*;
 pub use compiles::*;
-pub use definition::{Access, BodyLimit, Definition, Endpoint, OldData, Verb};
+pub use definition::{Access, BodyLimit, Definition, Endpoint, Needs, OldData, ScopePlace, Verb};
 pub use environments::*;
 pub use facts::*;
 pub use kinds::{

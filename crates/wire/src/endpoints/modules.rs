@@ -13,12 +13,14 @@ endpoints! {
     /// List all published versions of all modules.
     ListModules: Get "/v1/modules" {
         access: Operator,
+        needs: View on Everything,
         reply: List<PublishedModule>,
     }
 
     /// Publish a signed module package.
     PublishModule: Post "/v1/modules" {
         access: Operator,
+        needs: Deploy on Everything,
         body: Package,
         reply: Json<PublishedModule>,
         body_limit: Package,
@@ -27,6 +29,7 @@ endpoints! {
     /// List the published versions of a module.
     ListModuleVersions: Get "/v1/modules/{module}" {
         access: Operator,
+        needs: View on Everything,
         path: String,
         reply: List<PublishedModule>,
     }
@@ -34,6 +37,7 @@ endpoints! {
     /// Show one version of a module.
     ShowModuleVersion: Get "/v1/modules/{module}/{version}" {
         access: Operator,
+        needs: View on Everything,
         path: (String, String),
         reply: Json<PublishedModule>,
     }
@@ -43,6 +47,7 @@ endpoints! {
     /// Catalogs that use it keep it.
     RemoveModuleVersion: Delete "/v1/modules/{module}/{version}" {
         access: Operator,
+        needs: Deploy on Everything,
         path: (String, String),
         reply: NoContent,
     }
@@ -50,12 +55,14 @@ endpoints! {
     /// List module events, newest first: published, removed, trusted, revoked.
     ListModuleEvents: Get "/v1/module-events" {
         access: Operator,
+        needs: View on Everything,
         reply: List<ModuleEvent>,
     }
 
     /// Show the module keys that servers trust, and the revoked ones.
     ShowModuleKeys: Get "/v1/module-keys" {
         access: Operator,
+        needs: View on Everything,
         reply: Json<ModuleKeys>,
     }
 
@@ -64,6 +71,7 @@ endpoints! {
     /// Nodes have their own list of trusted keys.
     TrustModuleKey: Post "/v1/module-keys" {
         access: Operator,
+        needs: Administer on Everything,
         body: Json<TrustModuleKeyRequest>,
         reply: Json<TrustedModuleKey>,
     }
@@ -73,6 +81,7 @@ endpoints! {
     /// This cannot be undone.
     RevokeModuleKey: Post "/v1/module-keys/revoke" {
         access: Operator,
+        needs: Administer on Everything,
         body: Json<RevokeModuleKeyRequest>,
         reply: Json<RevokedModuleKey>,
     }

@@ -15,12 +15,14 @@ endpoints! {
     /// List all nodes by name.
     ListNodes: Get "/v1/nodes" {
         access: Operator,
+        needs: View on Each,
         reply: List<NodeSummary>,
     }
 
     /// Show one node.
     ShowNode: Get "/v1/nodes/{node}" {
         access: OwnNodeOrOperator,
+        needs: View on Node,
         path: NodeName,
         reply: Json<NodeSummary>,
     }
@@ -30,6 +32,7 @@ endpoints! {
     /// Its certificates are revoked and its data is deleted.
     RemoveNode: Delete "/v1/nodes/{node}" {
         access: Operator,
+        needs: Administer on Node,
         path: NodeName,
         reply: NoContent,
     }
@@ -37,6 +40,7 @@ endpoints! {
     /// Disable runs on a node.
     DisableNode: Post "/v1/nodes/{node}/disable" {
         access: Operator,
+        needs: Run on Node,
         path: NodeName,
         body: Json<DisableRequest>,
         reply: NoContent,
@@ -45,6 +49,7 @@ endpoints! {
     /// Enable runs on a node.
     EnableNode: Post "/v1/nodes/{node}/enable" {
         access: Operator,
+        needs: Run on Node,
         path: NodeName,
         reply: NoContent,
     }
@@ -52,6 +57,7 @@ endpoints! {
     /// Assign a node to an environment.
     AssignEnvironment: Put "/v1/nodes/{node}/environment" {
         access: Operator,
+        needs: Administer on Each,
         path: NodeName,
         body: Json<AssignRequest>,
         reply: NoContent,
@@ -76,6 +82,7 @@ endpoints! {
     /// Show the current run and the run queue of a node.
     ShowNodeQueue: Get "/v1/nodes/{node}/queue" {
         access: OwnNodeOrOperator,
+        needs: View on Node,
         path: NodeName,
         reply: Json<NodeQueue>,
     }

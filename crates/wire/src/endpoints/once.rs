@@ -26,12 +26,14 @@ endpoints! {
     /// List all once tasks.
     ListOnceTasks: Get "/v1/once" {
         access: Operator,
+        needs: View on Everything,
         reply: List<OnceSummary>,
     }
 
     /// Show a once task with its history.
     ShowOnceTask: Get "/v1/once/{app}" {
         access: Operator,
+        needs: View on Everything,
         path: AppName,
         reply: Json<OnceReport>,
     }
@@ -39,6 +41,7 @@ endpoints! {
     /// Check whether the caller could claim a task now.
     ShowOnceStanding: Get "/v1/once/{app}/standing" {
         access: NodeOrOperator,
+        needs: View on Everything,
         path: AppName,
         query: OnceStatusQuery,
         reply: Json<OnceStatus>,
@@ -50,6 +53,7 @@ endpoints! {
     /// The definition is not stored.
     CheckOnceStanding: Post "/v1/once/{app}/standing" {
         access: NodeOrOperator,
+        needs: View on Everything,
         path: AppName,
         body: Json<StatOnce>,
         reply: Json<OnceStatus>,
@@ -58,6 +62,7 @@ endpoints! {
     /// Let nodes take part in a task.
     PermitOnceTask: Post "/v1/once/{app}/permissions" {
         access: Operator,
+        needs: Administer on Everything,
         path: AppName,
         body: Json<PermitOnce>,
         reply: NoContent,
@@ -68,6 +73,7 @@ endpoints! {
     /// A node may do so only if operators permit it (`init_on`).
     DefineOnceTask: Put "/v1/once/{app}/definition" {
         access: NodeOrOperator,
+        needs: Run on Everything,
         path: AppName,
         body: Json<DefineOnce>,
         reply: NoContent,
@@ -76,6 +82,7 @@ endpoints! {
     /// Add the fragment of a node to the definition of a task.
     AddOnceFragment: Put "/v1/once/{app}/fragments/{node}" {
         access: OwnNodeOrOperator,
+        needs: Run on Node,
         path: (AppName, NodeName),
         body: Json<ContributeFragment>,
         reply: NoContent,
@@ -84,6 +91,7 @@ endpoints! {
     /// Remove the fragment of a node from the definition of a task.
     RemoveOnceFragment: Delete "/v1/once/{app}/fragments/{node}" {
         access: OwnNodeOrOperator,
+        needs: Run on Node,
         path: (AppName, NodeName),
         reply: NoContent,
     }
@@ -91,6 +99,7 @@ endpoints! {
     /// Claim a task. Only one caller succeeds.
     ClaimOnceTask: Post "/v1/once/{app}/claims" {
         access: NodeOrOperator,
+        needs: Run on Everything,
         path: AppName,
         body: Json<ClaimOnce>,
         reply: Json<ClaimReply>,
@@ -99,6 +108,7 @@ endpoints! {
     /// Renew the lease of a claim.
     KeepOnceClaim: Put "/v1/once/{app}/claims/{token}" {
         access: NodeOrOperator,
+        needs: Run on Everything,
         path: (AppName, u64),
         body: Json<KeepClaim>,
         reply: NoContent,
@@ -107,6 +117,7 @@ endpoints! {
     /// Report the outcome of a claim.
     FinishOnceClaim: Put "/v1/once/{app}/claims/{token}/outcome" {
         access: NodeOrOperator,
+        needs: Run on Everything,
         path: (AppName, u64),
         body: Json<FinishClaim>,
         reply: NoContent,
@@ -115,6 +126,7 @@ endpoints! {
     /// Show an attempt that has ended; can wait for its end.
     ShowOnceAttempt: Get "/v1/once/{app}/attempts/{token}" {
         access: NodeOrOperator,
+        needs: View on Everything,
         path: (AppName, u64),
         query: WaitQuery,
         reply: Json<OnceAttempt>,
@@ -123,6 +135,7 @@ endpoints! {
     /// Reset a task so that it can be done again.
     ResetOnceTask: Post "/v1/once/{app}/reset" {
         access: Operator,
+        needs: Run on Everything,
         path: AppName,
         body: Json<ResetOnce>,
         reply: NoContent,

@@ -72,7 +72,10 @@ fn operation(definition: &Definition, schemas: &mut Schemas) -> Value {
     operation["operationId"] = camel_case(definition.name).into();
     operation["tags"] = json!([definition.tag]);
     operation["summary"] = definition.summary().into();
-    let allowed = format!("Answers {}.", definition.access.description());
+    let mut allowed = format!("Answers {}.", definition.access.description());
+    if let Some(needs) = definition.needs {
+        allowed.push_str(&format!(" Operators need {needs}."));
+    }
     let details = [definition.details(), allowed];
     let details = details.iter().filter(|text| !text.is_empty());
     operation["description"] = details.cloned().collect::<Vec<_>>().join("\n\n").into();

@@ -26,6 +26,7 @@ endpoints! {
     /// List what the released catalog of each node reads from other nodes.
     ListOutputReads: Get "/v1/outputs/reads" {
         access: Operator,
+        needs: View on Each,
         reply: List<NodeReads>,
     }
 

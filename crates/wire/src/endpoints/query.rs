@@ -10,6 +10,7 @@ endpoints! {
     /// Query nodes, facts, resources, classes, reports and events, as far as the caller may see them.
     RunQuery: Post "/v1/query" {
         access: NodeOrOperator,
+        needs: View on Each,
         body: Json<QueryRequest>,
         reply: Json<QueryReply>,
         old_data: Allowed,
@@ -18,6 +19,7 @@ endpoints! {
     /// List the nodes of all rows that a query finds.
     QueryNodeNames: Post "/v1/query/nodes" {
         access: Operator,
+        needs: View on Each,
         body: Json<QueryRequest>,
         reply: Json<QueryNodes>,
     }

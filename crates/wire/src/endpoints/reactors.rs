@@ -12,12 +12,14 @@ endpoints! {
     /// List the reactors of all environments.
     ListReactors: Get "/v1/reactors" {
         access: Operator,
+        needs: View on Each,
         reply: List<ReactorStatus>,
     }
 
     /// Show how each reactor would react to an event. Nothing is fired.
     TestReactors: Post "/v1/reactors/test" {
         access: Operator,
+        needs: View on Each,
         body: Json<TestReactorsRequest>,
         reply: List<ReactorVerdict>,
     }

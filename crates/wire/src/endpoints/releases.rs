@@ -44,6 +44,7 @@ endpoints! {
     /// List the releases of an environment, newest first.
     ListReleases: Get "/v1/releases/{environment}" {
         access: Operator,
+        needs: View on Environment,
         path: EnvironmentName,
         reply: Json<ReleaseList>,
     }
@@ -51,6 +52,7 @@ endpoints! {
     /// Create a release.
     CreateRelease: Post "/v1/releases/{environment}" {
         access: Operator,
+        needs: Release on Each,
         path: EnvironmentName,
         body: Json<CreateReleaseRequest>,
         reply: Json<ReleaseReply>,
@@ -61,6 +63,7 @@ endpoints! {
     /// `current` is the newest release.
     ShowRelease: Get "/v1/releases/{environment}/{number}" {
         access: Operator,
+        needs: View on Environment,
         path: (EnvironmentName, ReleaseSelector),
         query: ReleaseWaitQuery,
         reply: Json<ReleaseDetail>,
@@ -69,6 +72,7 @@ endpoints! {
     /// Roll back: create a release with the catalogs of an older one.
     RollBackRelease: Post "/v1/releases/{environment}/rollback" {
         access: Operator,
+        needs: Release on Environment,
         path: EnvironmentName,
         body: Json<RollbackRequest>,
         reply: Json<ReleaseReply>,
@@ -77,6 +81,7 @@ endpoints! {
     /// Compare two releases.
     CompareReleases: Get "/v1/releases/{environment}/diff" {
         access: Operator,
+        needs: View on Environment,
         path: EnvironmentName,
         query: ReleaseDiffQuery,
         reply: Json<FleetDiff>,
@@ -85,6 +90,7 @@ endpoints! {
     /// Stop automatic releases of an environment.
     HoldReleases: Put "/v1/releases/{environment}/hold" {
         access: Operator,
+        needs: Release on Environment,
         path: EnvironmentName,
         body: Json<HoldRequest>,
         reply: Json<ReleaseHold>,
@@ -93,6 +99,7 @@ endpoints! {
     /// Resume automatic releases of an environment.
     ResumeReleases: Delete "/v1/releases/{environment}/hold" {
         access: Operator,
+        needs: Release on Environment,
         path: EnvironmentName,
         reply: NoContent,
     }

@@ -66,6 +66,7 @@ endpoints! {
     /// List reports, newest first.
     ListReports: Get "/v1/reports" {
         access: Operator,
+        needs: View on Each,
         query: ReportsQuery,
         reply: Json<ReportPage>,
     }
@@ -73,6 +74,7 @@ endpoints! {
     /// Follow the events of all reports.
     FollowReports: Get "/v1/reports/stream" {
         access: Operator,
+        needs: View on Each,
         query: ReportStreamQuery,
         reply: JsonLines<ReportStreamMessage>,
     }
@@ -80,6 +82,7 @@ endpoints! {
     /// Find a report by the id of its run, or the beginning of that id.
     FindReport: Get "/v1/reports/{id}" {
         access: Operator,
+        needs: View on Each,
         path: String,
         reply: Json<ReportSummary>,
     }
@@ -87,6 +90,7 @@ endpoints! {
     /// Show one report of a node.
     ShowReport: Get "/v1/nodes/{node}/reports/{id}" {
         access: Operator,
+        needs: View on Node,
         path: (NodeName, NodeRunId),
         reply: Json<ReportSummary>,
     }
@@ -94,6 +98,7 @@ endpoints! {
     /// Return the events of a report that are stored now.
     ListReportEvents: Get "/v1/nodes/{node}/reports/{id}/events" {
         access: Operator,
+        needs: View on Node,
         path: (NodeName, NodeRunId),
         query: EventsQuery,
         reply: JsonLines<NumberedEvent>,
@@ -104,6 +109,7 @@ endpoints! {
     /// The report does not have to exist yet.
     FollowReport: Get "/v1/nodes/{node}/reports/{id}/stream" {
         access: Operator,
+        needs: View on Node,
         path: (NodeName, NodeRunId),
         query: EventsQuery,
         reply: JsonLines<NumberedEvent>,

@@ -15,12 +15,14 @@ endpoints! {
     /// List all control repositories.
     ListRepositories: Get "/v1/repositories" {
         access: Operator,
+        needs: View on Everything,
         reply: List<RepositorySummary>,
     }
 
     /// Register a control repository. Its branches become environments.
     CreateRepository: Post "/v1/repositories" {
         access: Operator,
+        needs: Administer on Everything,
         body: Json<NewRepository>,
         reply: Json<RepositoryChanged>,
     }
@@ -28,6 +30,7 @@ endpoints! {
     /// Show a control repository with its branches.
     ShowRepository: Get "/v1/repositories/{repository}" {
         access: Operator,
+        needs: View on Everything,
         path: RepositoryName,
         reply: Json<RepositorySummary>,
     }
@@ -35,6 +38,7 @@ endpoints! {
     /// Change the settings of a control repository.
     ChangeRepository: Put "/v1/repositories/{repository}" {
         access: Operator,
+        needs: Administer on Everything,
         path: RepositoryName,
         body: Json<RepositoryChange>,
         reply: Json<RepositoryChanged>,
@@ -43,6 +47,7 @@ endpoints! {
     /// Unregister a control repository. Its environments stay.
     RemoveRepository: Delete "/v1/repositories/{repository}" {
         access: Operator,
+        needs: Administer on Everything,
         path: RepositoryName,
         reply: NoContent,
     }
@@ -50,6 +55,7 @@ endpoints! {
     /// Compare the branches with the environments, and deploy all of them.
     SyncRepository: Post "/v1/repositories/{repository}/sync" {
         access: Operator,
+        needs: Deploy on Everything,
         path: RepositoryName,
         reply: Json<SyncRequested>,
     }

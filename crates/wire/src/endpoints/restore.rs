@@ -10,18 +10,21 @@ endpoints! {
     /// Show what may be missing after a restore.
     ShowRestore: Get "/v1/restore" {
         access: Operator,
+        needs: View on Everything,
         reply: Json<RestoreReview>,
     }
 
     /// Declare that the data was restored from a backup.
     DeclareRestore: Post "/v1/restore" {
         access: Operator,
+        needs: Administer on Everything,
         reply: NoContent,
     }
 
     /// End the review: trust the operators in the inventory again.
     AcceptRestore: Post "/v1/restore/accept" {
         access: Operator,
+        needs: Administer on Everything,
         reply: NoContent,
     }
 

@@ -27,12 +27,14 @@ endpoints! {
     /// List all runs, newest first.
     ListRuns: Get "/v1/runs" {
         access: Operator,
+        needs: View on Each,
         reply: List<RunSummary>,
     }
 
     /// Start a run, or schedule it.
     CreateRun: Post "/v1/runs" {
         access: Operator,
+        needs: NoopRun on Each,
         body: Json<NewRun>,
         reply: Json<RunRecord>,
         body_limit: Large,
@@ -43,6 +45,7 @@ endpoints! {
     /// Changes nothing. The plan in the reply can be started as long as it is still valid.
     BindPlan: Post "/v1/plans" {
         access: Operator,
+        needs: View on Each,
         body: Json<ReviewPlan>,
         reply: Json<PlanReview>,
         body_limit: Large,
@@ -53,6 +56,7 @@ endpoints! {
     /// `id` may be the beginning of a run id.
     ShowRun: Get "/v1/runs/{id}" {
         access: Operator,
+        needs: View on Each,
         path: String,
         reply: Json<RunDetail>,
     }
@@ -60,6 +64,7 @@ endpoints! {
     /// Show the log of a run; can wait for new entries.
     ShowRunLog: Get "/v1/runs/{id}/log" {
         access: Operator,
+        needs: View on Each,
         path: String,
         query: RunLogQuery,
         reply: Json<RunLogReply>,
@@ -68,6 +73,7 @@ endpoints! {
     /// Stop a run: start no more nodes, and let running ones finish.
     StopRun: Post "/v1/runs/{id}/stop" {
         access: Operator,
+        needs: NoopRun on Each,
         path: String,
         reply: NoContent,
     }
@@ -75,6 +81,7 @@ endpoints! {
     /// Cancel a run: start no more nodes, and end running ones.
     CancelRun: Post "/v1/runs/{id}/cancel" {
         access: Operator,
+        needs: NoopRun on Each,
         path: String,
         reply: NoContent,
     }

@@ -27,6 +27,7 @@ endpoints! {
     /// Return metrics for Prometheus.
     ShowMetrics: Get "/metrics" {
         access: OperatorOrServer,
+        needs: View on Everything,
         reply: Text<OpenMetrics>,
     }
 

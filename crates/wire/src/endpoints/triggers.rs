@@ -30,6 +30,7 @@ endpoints! {
     /// A node may do so only if the definition of the trigger permits it (`fired_by`, `hosts`).
     FireTrigger: Post "/v1/triggers/{trigger}/fire" {
         access: NodeOrOperator,
+        needs: Run on Each,
         path: TriggerName,
         body: Json<FireTriggerRequest>,
         reply: Json<FireReply>,
@@ -38,12 +39,14 @@ endpoints! {
     /// List the triggers that have limits or pending firings.
     ListTriggers: Get "/v1/triggers" {
         access: Operator,
+        needs: View on Everything,
         reply: List<TriggerSummary>,
     }
 
     /// Show a trigger.
     ShowTrigger: Get "/v1/triggers/{trigger}" {
         access: Operator,
+        needs: View on Everything,
         path: TriggerName,
         reply: Json<TriggerSummary>,
     }
@@ -51,6 +54,7 @@ endpoints! {
     /// Set the limits of a trigger.
     LimitTrigger: Put "/v1/triggers/{trigger}" {
         access: Operator,
+        needs: Administer on Everything,
         path: TriggerName,
         body: Json<TriggerLimits>,
         reply: NoContent,
@@ -59,6 +63,7 @@ endpoints! {
     /// Let nodes fire a trigger, and keep the rest of its definition.
     PermitTrigger: Post "/v1/triggers/{trigger}/permissions" {
         access: Operator,
+        needs: Administer on Everything,
         path: TriggerName,
         body: Json<PermitTriggerRequest>,
         reply: NoContent,
@@ -67,6 +72,7 @@ endpoints! {
     /// Remove the limits of a trigger.
     RemoveTriggerLimits: Delete "/v1/triggers/{trigger}" {
         access: Operator,
+        needs: Administer on Everything,
         path: TriggerName,
         reply: NoContent,
     }
@@ -74,6 +80,7 @@ endpoints! {
     /// List trigger events, newest first.
     ListTriggerEvents: Get "/v1/trigger-events" {
         access: Operator,
+        needs: View on Everything,
         query: TriggerEventsQuery,
         reply: List<TriggerEvent>,
     }

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use bunraku_model::{NodeName, TriggerName};
 use bunraku_wire::endpoints::{
-    self, DisableNode, Endpoint, FireTrigger, ListNodes, ListReports, Locate, ReportsQuery,
+    self, Access, Definition, DisableNode, Endpoint, FireTrigger, ListNodes, ListReports, Locate,
+    ReportsQuery, ScopePlace,
 };
 use serde_json::Value;
 
@@ -16,7 +17,19 @@ fn workspace() -> PathBuf {
 #[test]
 fn the_access_table_is_the_one_that_was_reviewed() {
     let mut table: Vec<String> = endpoints::all()
-        .map(|known| format!("{} {} {:?}", known.verb, known.template, known.access))
+        .map(|known| {
+            let needs = known
+                .needs
+                .map(|needs| format!(" {} {:?}", needs.verb, needs.place))
+                .unwrap_or_default();
+            let Definition {
+                verb,
+                template,
+                access,
+                ..
+            } = known;
+            format!("{verb} {template} {access:?}{needs}")
+        })
         .collect();
     table.sort();
     let reviewed = include_str!("access_table.txt");
@@ -55,9 +68,29 @@ fn every_value_in_a_path_has_a_type() {
     }
 }
 
+/// An operator is never let in by the role in the certificate alone.
+#[test]
+fn every_endpoint_for_operators_names_a_verb_and_where_its_scope_is() {
+    for known in endpoints::all() {
+        let is_for_operators = match known.access {
+            Access::Anonymous | Access::AnyRole | Access::OwnNode => false,
+            Access::Operator
+            | Access::OperatorOrServer
+            | Access::OwnNodeOrOperator
+            | Access::NodeOrOperator => true,
+        };
+        assert_eq!(known.needs.is_some(), is_for_operators, "{}", known.name);
+        let in_path = |wanted: &str| known.parameters().any(|name| name == wanted);
+        match known.needs.map(|needs| needs.place) {
+            Some(ScopePlace::Environment) => assert!(in_path("environment"), "{}", known.name),
+            Some(ScopePlace::Node) => assert!(in_path("node"), "{}", known.name),
+            Some(ScopePlace::Everything | ScopePlace::Each) | None => {}
+        }
+    }
+}
+
 #[test]
 fn own_node_endpoints_have_a_node_in_their_path() {
-    use bunraku_wire::endpoints::Access;
     for known in endpoints::all() {
         if matches!(known.access, Access::OwnNode | Access::OwnNodeOrOperator) {
             assert!(
