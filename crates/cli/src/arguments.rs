@@ -15,7 +15,7 @@ use crate::local_apply::ApplyArgs;
 ///
 /// One binary: server, node agent and command line.
 #[derive(Parser)]
-#[command(name = "bunraku", version, arg_required_else_help = true, after_help = EXAMPLES)]
+#[command(name = "bunraku", version, arg_required_else_help = true, after_help = HINT, after_long_help = EXAMPLES)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     pub(crate) global: Global,
@@ -23,11 +23,14 @@ pub(crate) struct Arguments {
     pub(crate) command: Command,
 }
 
+const HINT: &str =
+    "Run `bunraku --help` for a line about each command, and `bunraku COMMAND -h` for examples.";
+
 const EXAMPLES: &str = "Examples:
-  bunraku demo                          run a server and four agents on this machine
-  bunraku server                        start a server with its own store and CA
-  bunraku token create                  create a token for a new node
-  bunraku node list                     show the status of all nodes
+  bunraku demo             run a server and four agents on this machine
+  bunraku server           start a server with its own store and CA
+  bunraku token create     create a token for a new node
+  bunraku node list        show the status of all nodes
 
 Exit codes: 0 success, 1 error, 2 changes pending or made (with --detailed-exitcodes),
 3 some nodes failed or were lost, 4 refused, 64 usage error.";
@@ -104,11 +107,15 @@ pub(crate) enum Command {
     Cluster(cluster::ClusterCommand),
     /// Show the fleet in a browser (read-only)
     Console(console::ConsoleArguments),
-    /// Check whether an init may run (exit code)
+    /// Check whether a once task may run, without running it (exit code)
     Stat(once::StatArguments),
-    /// Run a once task, unless it is running or done
+    /// Run a once task here, unless another node runs it or it is done
     Init(once::InitArguments),
-    /// List, define and reset once tasks
+    /// Define, list and reset once tasks: commands that run once per fleet
+    ///
+    /// A once task is a command that exactly one node of the fleet runs, once: for example to create
+    /// a database schema. `bunraku once define` stores it, every node calls `bunraku init`, and one
+    /// of them runs it. `bunraku stat` checks whether it may run, for conditions in Puppet or shell.
     #[command(subcommand)]
     Once(once::OnceCommand),
     /// Acquire, release and define locks

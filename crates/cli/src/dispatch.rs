@@ -3,8 +3,6 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::CommandFactory;
-
 use crate::arguments::{Arguments, Command};
 use crate::commands::{
     agent, apply, authority, backup, bound, catalog, cert, cluster, code_worker, compile,
@@ -16,6 +14,7 @@ use crate::config::load;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::help;
 use crate::logging;
 use crate::wiring::Wiring;
 
@@ -81,8 +80,8 @@ pub(crate) fn run(arguments: Arguments, wiring: Wiring) -> Result<ExitCode, Fail
         Command::Token(command) => token::run(command, &context),
         Command::Cluster(command) => cluster::run(command, &context),
         Command::Console(arguments) => console::run(&arguments, &context),
-        Command::Completions(arguments) => completions::run(&arguments, Arguments::command()),
-        Command::Man(arguments) => man::run(&arguments, Arguments::command()),
+        Command::Completions(arguments) => completions::run(&arguments, help::command()),
+        Command::Man(arguments) => man::run(&arguments, help::command()),
         Command::Config(_) | Command::Version(_) | Command::CodeWorker | Command::Isolated(_) => {
             Ok(Exit::Done)
         }

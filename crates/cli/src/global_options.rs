@@ -12,13 +12,19 @@ pub(crate) struct Global {
         long,
         global = true,
         help_heading = "Global options",
+        hide_short_help = true,
         env = "BUNRAKU_CONFIG",
         value_name = "FILE"
     )]
     pub(crate) config: Option<PathBuf>,
 
     /// Print data as JSON
-    #[arg(long, global = true, help_heading = "Global options")]
+    #[arg(
+        long,
+        global = true,
+        help_heading = "Global options",
+        hide_short_help = true
+    )]
     pub(crate) json: bool,
 
     /// Server to connect to, HOST:PORT; repeatable
@@ -26,6 +32,7 @@ pub(crate) struct Global {
         long = "server",
         global = true,
         help_heading = "Global options",
+        hide_short_help = true,
         env = "BUNRAKU_SERVERS",
         value_delimiter = ',',
         value_name = "HOST:PORT"
@@ -37,6 +44,7 @@ pub(crate) struct Global {
         long,
         global = true,
         help_heading = "Global options",
+        hide_short_help = true,
         env = "BUNRAKU_CREDENTIALS",
         value_name = "DIR"
     )]
@@ -47,13 +55,14 @@ pub(crate) struct Global {
         long,
         global = true,
         help_heading = "Global options",
+        hide_short_help = true,
         env = "BUNRAKU_LOG",
         value_name = "FILTER"
     )]
     pub(crate) log: Option<String>,
 
     /// Log format
-    #[arg(long, global = true, help_heading = "Global options", env = "BUNRAKU_LOG_FORMAT", value_enum, default_value_t = LogFormat::Auto)]
+    #[arg(long, global = true, help_heading = "Global options", hide_short_help = true, env = "BUNRAKU_LOG_FORMAT", value_enum, default_value_t = LogFormat::Auto)]
     pub(crate) log_format: LogFormat,
 }
 

@@ -34,6 +34,7 @@ mod exit;
 mod failure;
 mod fleet;
 mod global_options;
+mod help;
 mod lease;
 mod local_apply;
 mod logging;
@@ -75,7 +76,7 @@ mod wiring;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::FromArgMatches;
 
 use arguments::Arguments;
 use exit::Exit;
@@ -83,7 +84,7 @@ pub use wiring::Wiring;
 
 /// Runs a command line. The first word is the program's name.
 pub fn main_with(words: impl IntoIterator<Item = OsString>, wiring: Wiring) -> ExitCode {
-    let arguments = match Arguments::try_parse_from(words) {
+    let arguments = match parse(words) {
         Ok(arguments) => arguments,
         Err(error) => return usage(&error).into(),
     };
@@ -91,6 +92,12 @@ pub fn main_with(words: impl IntoIterator<Item = OsString>, wiring: Wiring) -> E
         Ok(code) => code,
         Err(failure) => failure.report().into(),
     }
+}
+
+fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Arguments, clap::Error> {
+    let mut command = help::command();
+    let matches = command.try_get_matches_from_mut(words)?;
+    Arguments::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
 
 /// Prints help, version or a usage error. Help and version are successful answers; everything else

@@ -31,6 +31,9 @@ use crate::template_answers::MachineAnswers;
 /// PATH is a state file, a directory with a top file, or a catalog in JSON, such
 /// as `puppet catalog compile` writes.
 #[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  bunraku apply examples/states --noop\n  bunraku apply catalog.json --detailed-exitcodes\n  bunraku apply --ssh root@web-1.example.com --state-root /srv/salt web.nginx"
+)]
 pub(crate) struct ApplyArgs {
     /// State file, directory or catalog.
     pub(crate) path: PathBuf,

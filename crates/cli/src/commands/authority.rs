@@ -37,6 +37,7 @@ pub(crate) enum AuthorityCommand {
         abort: bool,
     },
     /// Show the running or last rotation
+    #[command(after_help = "Example:\n  bunraku authority status")]
     Status,
 }
 

@@ -13,10 +13,13 @@ use crate::output::{self, Table};
 #[derive(Subcommand)]
 pub(crate) enum BackupCommand {
     /// Show what may be missing after a restore
+    #[command(after_help = "Example:\n  bunraku backup check")]
     Check,
     /// End the review: trust the operators in the inventory again
+    #[command(after_help = "Example:\n  bunraku backup accept")]
     Accept,
     /// Declare that the data was restored; needed only with your own etcd
+    #[command(after_help = "Example:\n  bunraku backup restored")]
     Restored,
 }
 

@@ -23,9 +23,14 @@ use crate::output::{self, Table};
 #[derive(Subcommand)]
 pub(crate) enum CatalogCommand {
     /// List the catalogs of nodes and their state: released, held, outdated
+    #[command(
+        after_help = "Examples:\n  bunraku catalog list --environment production\n  bunraku catalog list --node web-1.example.com"
+    )]
     List {
+        /// Only catalogs of this environment
         #[arg(long)]
         environment: Option<EnvironmentName>,
+        /// Only the catalogs of this node
         #[arg(long)]
         node: Option<NodeName>,
     },
@@ -55,12 +60,16 @@ With --detailed-exitcodes, exit code 2 if they differ.")]
         after_help = "The server compiles the node twice from the same commit, facts and trusted data: as
 always, and with `puppet catalog compile`. Nothing is stored.
 
-Exit codes: 0 if they are equal, 2 if they differ, 1 on errors."
+Exit codes: 0 if they are equal, 2 if they differ, 1 on errors.
+
+Example:
+  bunraku catalog compare --puppet web-1.example.com"
     )]
     Compare {
         /// Compare with plain Puppet
         #[arg(long, required = true)]
         puppet: bool,
+        /// Node whose catalog is compiled twice
         node: NodeName,
     },
 }

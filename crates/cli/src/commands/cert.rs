@@ -24,24 +24,32 @@ use crate::output::{self, Table, ago};
 #[derive(Subcommand)]
 pub(crate) enum CertCommand {
     /// List all signed certificates
+    #[command(after_help = "Example:\n  bunraku cert list")]
     List,
     /// List pending certificate requests
+    #[command(after_help = "Example:\n  bunraku cert requests")]
     Requests,
     /// Sign a pending request
     #[command(
         after_help = "Example:\n  bunraku cert sign web-1.example.com --fingerprint SHA256:…   # as the node printed it"
     )]
     Sign {
+        /// Node, as shown by `cert requests`
         node: NodeName,
         /// The fingerprint that the node printed; another request is not signed
         #[arg(long)]
         fingerprint: String,
     },
     /// Reject a pending request
-    Reject { node: NodeName },
+    #[command(after_help = "Example:\n  bunraku cert reject web-1.example.com")]
+    Reject {
+        /// Node, as shown by `cert requests`
+        node: NodeName,
+    },
     /// Create credentials in a directory
     #[command(after_help = "Example:\n  bunraku cert issue alice --role operator --out ./alice")]
     Issue {
+        /// Name in the certificate
         name: NodeName,
         /// Role: node, operator or server
         #[arg(long)]
@@ -54,7 +62,11 @@ pub(crate) enum CertCommand {
         server_names: Vec<String>,
     },
     /// Revoke the certificates of a name and close its connections
+    #[command(
+        after_help = "Example:\n  bunraku cert revoke web-1.example.com --reason 'machine was stolen'"
+    )]
     Revoke {
+        /// Name in the certificates, as shown by `cert list`
         name: NodeName,
         /// Reason, shown with the certificate
         #[arg(long)]

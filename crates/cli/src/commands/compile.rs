@@ -50,8 +50,10 @@ pub(crate) struct CompileArguments {
 #[derive(Subcommand)]
 enum CompileCommand {
     /// Show the compile queue in order
+    #[command(after_help = "Example:\n  bunraku compile queue")]
     Queue,
     /// List the newest compile of each node
+    #[command(after_help = "Example:\n  bunraku compile list --failed")]
     List {
         /// Only failed and quarantined compiles
         #[arg(long)]

@@ -10,6 +10,7 @@ use crate::output;
 #[derive(Args)]
 #[command(after_help = "Example:\n  bunraku completions bash > /etc/bash_completion.d/bunraku")]
 pub(crate) struct CompletionsArguments {
+    /// Shell to print completions for
     shell: Shell,
 }
 

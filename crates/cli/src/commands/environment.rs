@@ -33,7 +33,9 @@ pub(crate) enum EnvironmentCommand {
         after_help = "Example:\n  bunraku environment add production https://git.example.com/infra/code.git --branch main\n\nThe URL is `https://…`, `ssh://…`, `user@host:path`, `file:///…` or an absolute path."
     )]
     Add {
+        /// Name of the environment
         name: EnvironmentName,
+        /// URL or path of the git repository
         url: String,
         /// Branch [default: the repository's default branch]
         #[arg(long)]
@@ -58,16 +60,28 @@ pub(crate) enum EnvironmentCommand {
         fact_targeting: Option<Switch>,
     },
     /// List environments
+    #[command(after_help = "Example:\n  bunraku environment list")]
     List,
     /// Show an environment: code, deploys and errors
-    Show { name: EnvironmentName },
-    /// Change the settings of an environment; they apply to the next deploy
-    Set {
+    #[command(after_help = "Example:\n  bunraku environment show production")]
+    Show {
+        /// Name of the environment
         name: EnvironmentName,
+    },
+    /// Change the settings of an environment; they apply to the next deploy
+    #[command(
+        after_help = "Examples:\n  bunraku environment set production --policy auto\n  bunraku environment set production --branch main --poll 5m"
+    )]
+    Set {
+        /// Name of the environment
+        name: EnvironmentName,
+        /// URL or path of the git repository
         #[arg(long)]
         url: Option<String>,
+        /// Branch to deploy
         #[arg(long)]
         branch: Option<String>,
+        /// Release catalogs automatically, or hold them
         #[arg(long, value_enum)]
         policy: Option<Policy>,
         /// Volatile facts, as dotted paths (`memory.*.used,load`)
@@ -99,12 +113,17 @@ pub(crate) enum EnvironmentCommand {
         new_hook_secret: bool,
     },
     /// Remove an environment without nodes
-    Remove { name: EnvironmentName },
+    #[command(after_help = "Example:\n  bunraku environment remove staging")]
+    Remove {
+        /// Name of the environment
+        name: EnvironmentName,
+    },
     /// Fetch code and compile all nodes of the environment
     #[command(
         after_help = "Examples:\n  bunraku environment deploy production --wait\n  bunraku environment deploy production --commit v1.4.0 --wait\n\nA commit, tag or branch given with `--commit` pins the environment: pushes do not move it until\n`bunraku environment unpin`.\n\nWith `--wait`: exit code 0 if all nodes are compiled, 3 if some failed, 1 if the deploy failed."
     )]
     Deploy {
+        /// Name of the environment
         name: EnvironmentName,
         /// Commit, tag or branch to deploy and pin [default: the newest of the environment's branch]
         #[arg(long, value_name = "REF", visible_alias = "ref")]
@@ -117,9 +136,17 @@ pub(crate) enum EnvironmentCommand {
         wait: bool,
     },
     /// List the modules of the deployed code, with their commits and versions
-    Modules { name: EnvironmentName },
+    #[command(after_help = "Example:\n  bunraku environment modules production")]
+    Modules {
+        /// Name of the environment
+        name: EnvironmentName,
+    },
     /// Lift the pin of an environment, so that pushes deploy again
-    Unpin { name: EnvironmentName },
+    #[command(after_help = "Example:\n  bunraku environment unpin production")]
+    Unpin {
+        /// Name of the environment
+        name: EnvironmentName,
+    },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -24,12 +24,15 @@ pub(crate) enum FactsCommand {
         after_help = "Examples:\n  bunraku facts show web-1.example.com\n  bunraku facts show web-1.example.com os.family"
     )]
     Show {
+        /// Node whose facts to show
         node: NodeName,
         /// Dotted path of one fact, such as os.family
         fact: Option<String>,
     },
     /// Ask nodes to collect and submit their facts now
+    #[command(after_help = "Example:\n  bunraku facts refresh web-1.example.com")]
     Refresh {
+        /// Nodes to ask
         #[arg(required = true)]
         nodes: Vec<NodeName>,
         /// How long to wait for an answer
@@ -45,6 +48,7 @@ pub(crate) enum FactsCommand {
         after_help = "Examples:\n  bunraku facts diff web-1.example.com\n  bunraku facts diff web-1.example.com --from 3f2a --to 91bc"
     )]
     Diff {
+        /// Node whose facts to compare
         node: NodeName,
         /// Fact set to compare with, by id prefix [default: the previous one]
         #[arg(long, value_name = "ID")]
@@ -54,8 +58,13 @@ pub(crate) enum FactsCommand {
         to: Option<String>,
     },
     /// List the stored fact sets of a node, newest first
-    History { node: NodeName },
+    #[command(after_help = "Example:\n  bunraku facts history web-1.example.com")]
+    History {
+        /// Node whose fact sets to list
+        node: NodeName,
+    },
     /// Show the facts of this machine, without a server
+    #[command(after_help = "Examples:\n  bunraku facts local\n  bunraku facts local os.family")]
     Local {
         /// Dotted path of one fact, such as os.family
         fact: Option<String>,

@@ -38,10 +38,12 @@ pub(crate) enum LockCommand {
     #[command(
         after_help = "The lock is lost if it is not renewed within its lease. Exit code 11: others hold it.
 
-Example:
+Examples:
+  bunraku lock acquire deploy --wait 5m --reason 'deploy of the shop'
   token=$(bunraku lock acquire deploy --wait 5m --lease 10m) && ./deploy; bunraku lock release deploy --token $token"
     )]
     Acquire {
+        /// Name of the lock
         name: LockName,
         #[command(flatten)]
         wish: AcquireArguments,
@@ -50,14 +52,22 @@ Example:
         session: Option<String>,
     },
     /// Renew the lease of a lock; exit code 4 if the token no longer holds it
+    #[command(after_help = "Example:\n  bunraku lock renew deploy --token 42")]
     Renew {
+        /// Name of the lock
         name: LockName,
+        /// Fencing token, as printed by `lock acquire`
         #[arg(long)]
         token: u64,
     },
     /// Release a lock
+    #[command(
+        after_help = "Examples:\n  bunraku lock release deploy --token 42\n  bunraku lock release deploy --token 42 --break 'its holder hangs'"
+    )]
     Release {
+        /// Name of the lock
         name: LockName,
+        /// Fencing token, as printed by `lock acquire` and `lock show`
         #[arg(long)]
         token: u64,
         /// Take the lock away from its holder, with a reason
@@ -65,12 +75,22 @@ Example:
         r#break: Option<String>,
     },
     /// Show who holds a lock and who waits for it
-    Show { name: LockName },
+    #[command(after_help = "Example:\n  bunraku lock show deploy")]
+    Show {
+        /// Name of the lock
+        name: LockName,
+    },
     /// List all locks
+    #[command(after_help = "Example:\n  bunraku lock list")]
     List,
     /// Define the slots of a lock, and a trigger to fire when its holders change
+    #[command(
+        after_help = "Examples:\n  bunraku lock define db-master --may-hold 'db-*.example.com'\n  bunraku lock define backup --slots 2 --on-change 'refresh load balancers'"
+    )]
     Define {
+        /// Name of the lock
         name: LockName,
+        /// How many can hold the lock at the same time
         #[arg(long, default_value_t = 1)]
         slots: u32,
         /// Trigger to fire when the holders change
@@ -97,6 +117,7 @@ Example:
 Example:
   bunraku lock permit db-master --may-hold 'db-*.example.com' --may-see 'app-*.example.com'", node_list::FORMS))]
     Permit {
+        /// Name of the lock
         name: LockName,
         /// Nodes that may hold it
         #[arg(long, value_name = "NODE,…")]
@@ -112,6 +133,7 @@ Example:
         replace: bool,
     },
     /// Print all lock holders as an external fact, for a script in facts.d
+    #[command(after_help = "Example:\n  bunraku lock facts > /etc/facter/facts.d/locks.yaml")]
     Facts,
     /// Run a command while holding a lock
     #[command(
@@ -122,9 +144,11 @@ Example:
   bunraku lock exec backup --slots 2 --wait 1h -- /usr/local/bin/backup"
     )]
     Exec {
+        /// Name of the lock
         name: LockName,
         #[command(flatten)]
         wish: AcquireArguments,
+        /// Command to run, with its arguments
         #[arg(required = true, last = true)]
         command: Vec<String>,
     },

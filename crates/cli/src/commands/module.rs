@@ -22,6 +22,9 @@ use crate::state_dir::StateDirArgs;
 #[derive(Subcommand)]
 pub(crate) enum ModuleCommand {
     /// Create a key for signing modules
+    #[command(
+        after_help = "Example:\n  bunraku module keygen ./release-key --comment 'Example Inc'"
+    )]
     Keygen {
         /// File for the private key; the public key is written to PATH.pub
         path: PathBuf,
@@ -30,26 +33,35 @@ pub(crate) enum ModuleCommand {
         comment: String,
     },
     /// Pack a directory with a `module.json` into one file
+    #[command(after_help = "Example:\n  bunraku module pack ./nginx")]
     Pack {
+        /// Directory with a `module.json`
         directory: PathBuf,
         /// Output file [default: NAME-VERSION.bunraku-module]
         #[arg(long, value_name = "FILE")]
         output: Option<PathBuf>,
     },
     /// Sign a packed module
+    #[command(
+        after_help = "Example:\n  bunraku module sign nginx-1.0.0.bunraku-module --key ./release-key"
+    )]
     Sign {
+        /// Packed module
         file: PathBuf,
         /// Private key
         #[arg(long, value_name = "FILE")]
         key: PathBuf,
     },
     /// Verify a module's signature and all its files
+    #[command(after_help = "Example:\n  bunraku module verify nginx-1.0.0.bunraku-module")]
     Verify {
+        /// Packed module
         file: PathBuf,
         #[command(flatten)]
         keys: KeyArgs,
     },
     /// Verify a module and install it on this machine
+    #[command(after_help = "Example:\n  bunraku module install nginx-1.0.0.bunraku-module")]
     Install {
         #[command(flatten)]
         source: SourceArgs,
@@ -59,6 +71,7 @@ pub(crate) enum ModuleCommand {
         state: StateDirArgs,
     },
     /// List installed or published modules, and whether they are accepted
+    #[command(after_help = "Examples:\n  bunraku module list\n  bunraku module list --published")]
     List {
         /// List the modules published on the server
         #[arg(long)]
@@ -69,29 +82,51 @@ pub(crate) enum ModuleCommand {
         state: StateDirArgs,
     },
     /// Publish a signed module on the server
+    #[command(after_help = "Example:\n  bunraku module publish nginx-1.0.0.bunraku-module")]
     Publish {
         #[command(flatten)]
         source: SourceArgs,
     },
     /// Show the published versions of a module
+    #[command(
+        after_help = "Examples:\n  bunraku module show nginx\n  bunraku module show nginx 1.0.0"
+    )]
     Show {
+        /// Name of the module
         name: String,
+        /// Only this version
         version: Option<String>,
     },
     /// Remove a published version
-    Remove { name: String, version: String },
+    #[command(after_help = "Example:\n  bunraku module remove nginx 1.0.0")]
+    Remove {
+        /// Name of the module
+        name: String,
+        /// Version to remove
+        version: String,
+    },
     /// Make servers trust a key (a `.pub` file); nodes have their own keys
-    Trust { file: PathBuf },
+    #[command(after_help = "Example:\n  bunraku module trust ./release-key.pub")]
+    Trust {
+        /// Public key
+        file: PathBuf,
+    },
     /// Revoke a key permanently, on servers and on all nodes
+    #[command(
+        after_help = "Example:\n  bunraku module revoke SHA256:3q2+7w --reason 'the key was published'"
+    )]
     Revoke {
         /// Fingerprint, as printed by `keygen` and `keys`
         fingerprint: String,
+        /// Reason, shown with the key
         #[arg(long, default_value = "")]
         reason: String,
     },
     /// List the keys that servers trust
+    #[command(after_help = "Example:\n  bunraku module keys")]
     Keys,
     /// Show who published, removed, trusted and revoked what, and what was refused
+    #[command(after_help = "Example:\n  bunraku module log")]
     Log,
 }
 

@@ -26,12 +26,17 @@ pub(crate) enum NodeCommand {
     /// List nodes with their status and their last run
     List(super::node_list::ListArguments),
     /// Show a node
-    Show { node: NodeName },
+    #[command(after_help = "Example:\n  bunraku node show web-1.example.com")]
+    Show {
+        /// Node to show
+        node: NodeName,
+    },
     /// Disable nodes
     #[command(
         after_help = "Example:\n  bunraku node disable web-1.example.com --reason 'disk is being replaced'"
     )]
     Disable {
+        /// Nodes to disable
         #[arg(required = true)]
         nodes: Vec<NodeName>,
         /// Reason, shown with the node
@@ -39,7 +44,9 @@ pub(crate) enum NodeCommand {
         reason: String,
     },
     /// Enable nodes
+    #[command(after_help = "Example:\n  bunraku node enable web-1.example.com")]
     Enable {
+        /// Nodes to enable
         #[arg(required = true)]
         nodes: Vec<NodeName>,
     },
@@ -53,18 +60,26 @@ pub(crate) enum NodeCommand {
         names: Vec<String>,
     },
     /// Remove nodes: revoke their certificates and delete their facts
+    #[command(after_help = "Example:\n  bunraku node remove web-1.example.com")]
     Remove {
+        /// Nodes to remove
         #[arg(required = true)]
         nodes: Vec<NodeName>,
     },
     /// Install an agent over SSH: copy Bunraku, join with a one-time token, start it
     Add(Box<super::node_add::AddArguments>),
     /// Show the run queue of a node
-    Queue { node: NodeName },
+    #[command(after_help = "Example:\n  bunraku node queue web-1.example.com")]
+    Queue {
+        /// Node whose queue to show
+        node: NodeName,
+    },
     /// Run nodes now
     Run(node_run::RunArguments),
     /// Check whether nodes answer
+    #[command(after_help = "Example:\n  bunraku node ping web-1.example.com web-2.example.com")]
     Ping {
+        /// Nodes to ask
         #[arg(required = true)]
         nodes: Vec<NodeName>,
         /// How long to wait for an answer

@@ -41,6 +41,7 @@ const LOOK_FOR_SPACE: Duration = Duration::from_secs(5);
 
 Exit code 3: a node refused, failed, or was lost.")]
 pub(crate) struct RunArguments {
+    /// Nodes to run
     #[arg(required = true)]
     nodes: Vec<NodeName>,
     /// Only show what would change

@@ -33,12 +33,14 @@ const NOT_READY: u8 = 12;
 #[derive(Args)]
 #[command(
     after_help = "Exit codes: 0 ready, 10 already done, 11 busy, 12 not ready, 1 error. This command
-changes nothing.
+changes nothing. `bunraku init` runs the task, and `bunraku once` defines, lists and resets tasks.
 
-Example, in Puppet code:
-  exec { 'bunraku init app_1': onlyif => 'bunraku stat app_1' }"
+Examples:
+  bunraku stat app_1 && bunraku init app_1
+  exec { 'bunraku init app_1': onlyif => 'bunraku stat app_1' }   # in Puppet code"
 )]
 pub(crate) struct StatArguments {
+    /// Name of the once task
     app: AppName,
 
     /// Evaluate as if this definition were stored

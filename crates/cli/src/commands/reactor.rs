@@ -24,9 +24,12 @@ use crate::output::{self, Table};
 #[derive(Subcommand)]
 pub(crate) enum ReactorCommand {
     /// List the reactors of all environments
+    #[command(after_help = "Example:\n  bunraku reactor list")]
     List,
     /// Show a reactor and what it did last
+    #[command(after_help = "Example:\n  bunraku reactor show restart-nginx")]
     Show {
+        /// Name of the reactor
         name: String,
         /// Environment, if several have a reactor with this name
         #[arg(long)]
@@ -36,7 +39,10 @@ pub(crate) enum ReactorCommand {
     #[command(
         after_help = "Exit code 0: a reactor matches. Exit code 3: none matches.
 
-Example of an event:
+Example:
+  bunraku reactor test event.json
+
+An event:
   {\"event\": \"resource\", \"node\": \"web-1\", \"type\": \"Service\", \"title\": \"nginx\", \"status\": \"failed\"}"
     )]
     Test {

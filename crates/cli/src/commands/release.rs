@@ -35,9 +35,17 @@ pub(crate) enum ReleaseCommand {
 Other nodes keep their catalogs. Exit code 4: someone else created a release in the meantime.")]
     Create(CreateArguments),
     /// List the releases of an environment, newest first
-    List { environment: EnvironmentName },
+    #[command(after_help = "Example:\n  bunraku release list production")]
+    List {
+        /// Name of the environment
+        environment: EnvironmentName,
+    },
     /// Show a release and its catalogs
+    #[command(
+        after_help = "Examples:\n  bunraku release show production\n  bunraku release show production 12 --json"
+    )]
     Show {
+        /// Name of the environment
         environment: EnvironmentName,
         /// Number of the release [default: the newest]
         number: Option<ReleaseNumber>,
@@ -51,6 +59,7 @@ Other nodes keep their catalogs. Exit code 4: someone else created a release in 
   bunraku release diff production 7 --against 4
   bunraku release diff production --held     what is compiled but not released")]
     Diff {
+        /// Name of the environment
         environment: EnvironmentName,
         /// Number of the release [default: the newest]
         number: Option<ReleaseNumber>,
@@ -65,14 +74,22 @@ Other nodes keep their catalogs. Exit code 4: someone else created a release in 
         detailed_exitcodes: bool,
     },
     /// Pause automatic releases of an environment until `release resume`
+    #[command(
+        after_help = "Example:\n  bunraku release hold production --reason 'until the audit is done'"
+    )]
     Hold {
+        /// Name of the environment
         environment: EnvironmentName,
         /// Reason, shown with the environment
         #[arg(long)]
         reason: String,
     },
     /// Resume automatic releases
-    Resume { environment: EnvironmentName },
+    #[command(after_help = "Example:\n  bunraku release resume production")]
+    Resume {
+        /// Name of the environment
+        environment: EnvironmentName,
+    },
     /// Roll back: create a release with the content of an older one
     #[command(after_help = "Example:
   bunraku release rollback production --to 12 --reason 'nginx does not start'
@@ -80,6 +97,7 @@ Other nodes keep their catalogs. Exit code 4: someone else created a release in 
 Nodes that joined after that release are compiled from its code. No node receives the rolled-back
 code until someone releases it again. This also holds the environment.")]
     Rollback {
+        /// Name of the environment
         environment: EnvironmentName,
         /// Release to return to [default: the one before the newest; a second rollback goes back
         /// further]
@@ -88,6 +106,7 @@ code until someone releases it again. This also holds the environment.")]
         /// Newest release that you know of; refused if there is a newer one
         #[arg(long, value_name = "NUMBER")]
         parent: Option<ReleaseNumber>,
+        /// Reason, shown with the release
         #[arg(long)]
         reason: Option<String>,
     },
@@ -95,6 +114,7 @@ code until someone releases it again. This also holds the environment.")]
 
 #[derive(Args)]
 pub(crate) struct CreateArguments {
+    /// Name of the environment
     environment: EnvironmentName,
     /// Release only to these nodes
     #[arg(long, value_delimiter = ',', value_name = "NODE,…", group = "to")]
@@ -111,6 +131,7 @@ pub(crate) struct CreateArguments {
     /// Newest release that you know of (0: none); refused if there is a newer one
     #[arg(long, value_name = "NUMBER")]
     parent: Option<ReleaseNumber>,
+    /// Reason, shown with the release
     #[arg(long)]
     reason: Option<String>,
     /// Do not wait until every node's target shows the release

@@ -38,6 +38,9 @@ pub(crate) enum ReportCommand {
         limit: usize,
     },
     /// Show a report: changes, failures and durations
+    #[command(
+        after_help = "Examples:\n  bunraku report show 3f9a12cd\n  bunraku report show 3f9a12cd --all --logs"
+    )]
     Show {
         /// Run id, or a prefix of it
         run: String,
@@ -49,6 +52,9 @@ pub(crate) enum ReportCommand {
         logs: bool,
     },
     /// Follow events as they happen
+    #[command(
+        after_help = "Examples:\n  bunraku report follow\n  bunraku report follow --node web-1.example.com"
+    )]
     Follow {
         /// Only reports of this node
         #[arg(long)]

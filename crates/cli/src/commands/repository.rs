@@ -28,18 +28,30 @@ pub(crate) enum RepositoryCommand {
         after_help = "Examples:\n  bunraku repository add control https://git.example.com/infra/control.git\n  bunraku repository add web git@git.example.com:web/control.git --branches 'main,feature/*' --prefix web --poll 5m"
     )]
     Add {
+        /// Name of the repository
         name: RepositoryName,
+        /// URL or path of the git repository
         url: String,
         #[command(flatten)]
         rules: RuleArguments,
     },
     /// List control repositories
+    #[command(after_help = "Example:\n  bunraku repository list")]
     List,
     /// Show the branches of a repository and their environments
-    Show { name: RepositoryName },
-    /// Change the settings of a repository; options that are not given stay
-    Set {
+    #[command(after_help = "Example:\n  bunraku repository show control")]
+    Show {
+        /// Name of the repository
         name: RepositoryName,
+    },
+    /// Change the settings of a repository; options that are not given stay
+    #[command(
+        after_help = "Example:\n  bunraku repository set control --branches 'main,feature/*'"
+    )]
+    Set {
+        /// Name of the repository
+        name: RepositoryName,
+        /// URL or path of the git repository
         #[arg(long)]
         url: Option<String>,
         #[command(flatten)]
@@ -49,14 +61,20 @@ pub(crate) enum RepositoryCommand {
         new_hook_secret: bool,
     },
     /// Compare the branches with the environments, and deploy all of them
+    #[command(after_help = "Example:\n  bunraku repository sync control --wait")]
     Sync {
+        /// Name of the repository
         name: RepositoryName,
         /// Wait until the branches are compared and the deploys requested
         #[arg(long)]
         wait: bool,
     },
     /// Unregister a repository; its environments stay
-    Remove { name: RepositoryName },
+    #[command(after_help = "Example:\n  bunraku repository remove control")]
+    Remove {
+        /// Name of the repository
+        name: RepositoryName,
+    },
 }
 
 #[derive(Args)]

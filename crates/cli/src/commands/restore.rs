@@ -12,6 +12,9 @@ use crate::state_dir::StateDirArgs;
 
 /// Restore a file that an apply replaced or removed.
 #[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  bunraku restore\n  bunraku restore /etc/motd --list\n  bunraku restore /etc/motd --version 2"
+)]
 pub(crate) struct RestoreArgs {
     /// File to restore [default: list all backups].
     path: Option<PathBuf>,

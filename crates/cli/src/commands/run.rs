@@ -57,9 +57,14 @@ struct ExecutionArguments {
 #[derive(Subcommand)]
 enum RunCommand {
     /// List runs, newest first
+    #[command(after_help = "Example:\n  bunraku run list")]
     List,
     /// Show the state or result of a run
+    #[command(
+        after_help = "Examples:\n  bunraku run show 3f9a12cd --timeline\n  bunraku run show 3f9a12cd --svg > run.svg"
+    )]
     Show {
+        /// Run id, or a prefix of it
         run: String,
         /// Show when each node ran, and which chain took longest
         #[arg(long)]
@@ -69,13 +74,29 @@ enum RunCommand {
         svg: bool,
     },
     /// Follow a run until it ends
-    Watch { run: String },
+    #[command(after_help = "Example:\n  bunraku run watch 3f9a12cd")]
+    Watch {
+        /// Run id, or a prefix of it
+        run: String,
+    },
     /// Stop a run: start no more nodes, and let running nodes finish
-    Stop { run: String },
+    #[command(after_help = "Example:\n  bunraku run stop 3f9a12cd")]
+    Stop {
+        /// Run id, or a prefix of it
+        run: String,
+    },
     /// Cancel a run: stop running nodes as well
-    Cancel { run: String },
+    #[command(after_help = "Example:\n  bunraku run cancel 3f9a12cd")]
+    Cancel {
+        /// Run id, or a prefix of it
+        run: String,
+    },
     /// Complete the plan of a run: run its failed and skipped nodes again
+    #[command(
+        after_help = "Examples:\n  bunraku run resume 3f9a12cd\n  bunraku run resume 3f9a12cd --replan --site site.pp"
+    )]
     Resume {
+        /// Run id, or a prefix of it
         run: String,
         /// Plan again from the same source, show the difference, and run what changed or did not
         /// succeed

@@ -27,6 +27,9 @@ pub(crate) struct StatesArgs {
 #[derive(clap::Subcommand)]
 enum StatesCommand {
     /// Show all states in order of execution, with their requisites (Salt's `state.show_lowstate`).
+    #[command(
+        after_help = "Examples:\n  bunraku states show examples/states\n  bunraku states show web.nginx --state-root /srv/salt --what pillar"
+    )]
     Show(ShowArgs),
 }
 

@@ -25,8 +25,10 @@ pub(crate) enum TokenCommand {
         node: Option<NodeName>,
     },
     /// List valid tokens
+    #[command(after_help = "Example:\n  bunraku token list")]
     List,
     /// Revoke a token
+    #[command(after_help = "Example:\n  bunraku token revoke 4f1c2a90")]
     Revoke {
         /// Id, as shown by `token list`
         id: String,

@@ -28,16 +28,24 @@ pub(crate) enum TriggerCommand {
     Define(limits::DefineArguments),
     Permit(limits::PermitArguments),
     /// Delete the definition of a trigger, and send what it holds back
+    #[command(after_help = "Example:\n  bunraku trigger forget 'refresh load balancers'")]
     Forget {
+        /// Name of the trigger
         name: TriggerName,
     },
     /// List triggers that are defined or held back
+    #[command(after_help = "Example:\n  bunraku trigger list")]
     List,
     /// Show a trigger
+    #[command(after_help = "Example:\n  bunraku trigger show 'refresh load balancers'")]
     Show {
+        /// Name of the trigger
         name: TriggerName,
     },
     /// Show fired, stopped and expired triggers
+    #[command(
+        after_help = "Examples:\n  bunraku trigger history\n  bunraku trigger history 'refresh load balancers' --most 5"
+    )]
     History {
         /// Only this trigger
         name: Option<TriggerName>,

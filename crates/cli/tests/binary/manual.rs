@@ -150,6 +150,14 @@ impl Helps {
 
     fn commands(&mut self, path: &[String]) -> BTreeSet<String> {
         let help = self.help(path);
+        if path.is_empty() {
+            // The commands of the program are in groups.
+            let lines = help.lines().take_while(|line| *line != "Options:");
+            let lines = lines.filter_map(|line| line.strip_prefix("  "));
+            return lines
+                .filter_map(|line| line.split_whitespace().next().map(str::to_owned))
+                .collect();
+        }
         let lines = help.lines().skip_while(|line| *line != "Commands:").skip(1);
         lines
             .take_while(|line| !line.trim().is_empty())

@@ -28,6 +28,7 @@ pub(crate) enum ClusterCommand {
     /// Create a cluster with this server as the first member
     Init(setup::InitArguments),
     /// Create a one-time token for a new server
+    #[command(after_help = "Example:\n  bunraku cluster invite --ttl 10m")]
     Invite {
         /// How long the token is valid
         #[arg(long, default_value = "1h")]
@@ -53,8 +54,12 @@ pub(crate) enum ClusterCommand {
     /// Join this server to a cluster
     Join(setup::JoinArguments),
     /// Show the state of servers and datastores
+    #[command(after_help = "Example:\n  bunraku cluster status")]
     Status,
     /// Move a server's datastore to another server before maintenance
+    #[command(
+        after_help = "Examples:\n  bunraku cluster drain server-2\n  bunraku cluster drain server-2 --undo"
+    )]
     Drain {
         /// Name of the server, as shown by `cluster status`
         server: NodeName,
@@ -74,6 +79,7 @@ pub(crate) enum ClusterCommand {
         timeout: HumanDuration,
     },
     /// Remove a stopped server without a datastore from the cluster
+    #[command(after_help = "Example:\n  bunraku cluster remove server-2")]
     Remove {
         /// Name of the server, as shown by `cluster status`
         server: NodeName,

@@ -36,7 +36,8 @@ const LOOK: Duration = Duration::from_secs(1);
 
 #[derive(Args)]
 #[command(
-    after_help = "One of all callers runs the task. The others exit with 11 while it is running, 10 after it is
+    after_help = "`bunraku once` defines, lists and resets once tasks, and `bunraku stat` checks whether one may run.
+One of all callers runs the task. The others exit with 11 while it is running, 10 after it is
 done, and 12 if something is missing. With `--wait` they wait and exit with its result.
 The exit code is that of the command in the definition. The command gets the definition as JSON
 on standard input, and BUNRAKU_ONCE_TOKEN, a number that rises with every attempt.
@@ -45,6 +46,7 @@ Example:
   bunraku init app_1 -f /etc/bunraku/apps/app_1.json"
 )]
 pub(crate) struct InitArguments {
+    /// Name of the once task
     app: AppName,
 
     /// Definition to store first

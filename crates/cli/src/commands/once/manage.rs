@@ -26,12 +26,18 @@ use crate::output::{self, Table, ago};
 #[derive(Subcommand)]
 pub(crate) enum OnceCommand {
     /// List all once tasks and their state
+    #[command(after_help = "Example:\n  bunraku once list")]
     List,
     /// Show a once task: definition, fragments, history and the end of its log
-    Show { app: AppName },
+    #[command(after_help = "Example:\n  bunraku once show app_1")]
+    Show {
+        /// Name of the once task
+        app: AppName,
+    },
     /// Store a definition
     #[command(after_help = "Example:\n  bunraku once define app_1 -f app_1.json")]
     Define {
+        /// Name of the once task
         app: AppName,
         /// File with a JSON object; `-` reads standard input
         #[arg(short, long, value_name = "FILE")]
@@ -43,6 +49,7 @@ pub(crate) enum OnceCommand {
 Example:
   bunraku once permit app_1 --init-on deploy.example.com --contributors 'web-*.example.com'", node_list::FORMS))]
     Permit {
+        /// Name of the once task
         app: AppName,
         /// Nodes that may define it and run it
         #[arg(long, value_name = "NODE,…")]
@@ -56,9 +63,10 @@ Example:
     },
     /// Contribute a host's fragment of a definition
     #[command(
-        after_help = "Example:\n  echo '{\"datacentre\": \"chicago\"}' | bunraku once fragment app_1 -f -"
+        after_help = "Examples:\n  bunraku once fragment app_1 -f fragment.json\n  echo '{\"datacentre\": \"chicago\"}' | bunraku once fragment app_1 -f -"
     )]
     Fragment {
+        /// Name of the once task
         app: AppName,
         /// File with a JSON object; `-` reads standard input
         #[arg(short, long, value_name = "FILE", required_unless_present = "remove")]
@@ -71,7 +79,11 @@ Example:
         remove: bool,
     },
     /// Allow a task to run again
+    #[command(
+        after_help = "Example:\n  bunraku once reset app_1 --reason 'the database was restored'"
+    )]
     Reset {
+        /// Name of the once task
         app: AppName,
         /// Reason, kept in the history
         #[arg(long)]

@@ -27,6 +27,7 @@ Examples:
   bunraku trigger fire rebuild --query 'nodes { facts.role = \"build\" }' --reason 'new compiler'"
 )]
 pub(crate) struct FireArguments {
+    /// Name of the trigger
     name: TriggerName,
 
     /// Hosts to start a run on [default: those of the trigger's definition; with `--provider etcd` every watcher]

@@ -22,6 +22,7 @@ Example:
   bunraku trigger define 'refresh load balancers' --quiet 10s --interval 1m"
 )]
 pub(crate) struct DefineArguments {
+    /// Name of the trigger
     name: TriggerName,
 
     /// Send when the trigger was not fired for this long
@@ -150,6 +151,7 @@ Example:
   bunraku trigger permit 'refresh load balancers' --fired-by 'web-*.example.com' --hosts 'lb*.example.com'", node_list::FORMS)
 )]
 pub(crate) struct PermitArguments {
+    /// Name of the trigger
     name: TriggerName,
 
     /// Nodes that may fire it
