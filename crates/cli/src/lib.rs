@@ -70,6 +70,7 @@ mod store_identity;
 mod task_log;
 mod template_answers;
 mod terminal;
+mod trigger_view;
 mod trust_refresh;
 mod wiring;
 

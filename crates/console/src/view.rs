@@ -302,6 +302,16 @@ pub struct ReportPage {
 pub struct RunsPage {
     pub frame: Frame,
     pub runs: Vec<RunLine>,
+    pub reactions: Vec<ReactionLine>,
+}
+
+/// Something that a reactor did, or could not do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ReactionLine {
+    pub when: String,
+    pub trigger: String,
+    pub tone: Tone,
+    pub text: String,
 }
 
 /// One ordered run.

@@ -345,10 +345,24 @@ pub const REACTOR_HELD: &str = "reactors/later/held/";
 /// Lost nodes that may return in time.
 pub const REACTOR_WAITS: &str = "reactors/later/waits/";
 
-/// Written by reports, presence, facts and hooks with the event; deleted in the
-/// transaction that reacts to it.
+/// Ordered runs that reactors ask for, until they are planned.
+pub const REACTOR_RUNS: &str = "reactors/runs/";
+
+/// Written by the reactor service with the reaction to an event; deleted by the run service in
+/// the transaction that records whether the run was started.
+pub fn reactor_run(id: bunraku_model::RunId) -> String {
+    format!("{REACTOR_RUNS}{id}")
+}
+
+/// Written by reports, presence, facts, hooks, nodes, runs and releases with the event; deleted in
+/// the transaction that reacts to it.
 pub fn reactor_event(id: uuid::Uuid) -> String {
     format!("{REACTOR_EVENTS}{id}")
+}
+
+/// Written by the hook that receives alerts: those it knows, so that a repetition is recognised.
+pub fn reactor_alerts(environment: &EnvironmentName) -> String {
+    format!("reactors/alerts/{environment}")
 }
 
 /// Written and deleted by the reactor service.

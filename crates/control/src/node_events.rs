@@ -33,6 +33,9 @@ pub trait NodeEventRecorder: Send + Sync + 'static {
     /// Records events of a node run.
     fn report_events(&self, transaction: Transaction, events: &RunEvents<'_>) -> Transaction;
 
+    /// Records that a node joined.
+    fn node_joined(&self, transaction: Transaction, node: &NodeName) -> Transaction;
+
     /// Records the loss of a node's connection.
     fn node_lost(&self, transaction: Transaction, loss: &NodeLoss<'_>) -> Transaction;
 }
@@ -43,6 +46,10 @@ pub struct NoRecorder;
 
 impl NodeEventRecorder for NoRecorder {
     fn report_events(&self, transaction: Transaction, _: &RunEvents<'_>) -> Transaction {
+        transaction
+    }
+
+    fn node_joined(&self, transaction: Transaction, _: &NodeName) -> Transaction {
         transaction
     }
 

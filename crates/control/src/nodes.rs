@@ -1,6 +1,7 @@
 //! Nodes: their records, whether they may run, and their status.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bunraku_model::{
     Activity, Administration, CommandId, Connection, EnvironmentName, NodeName, NodeStatus,
@@ -17,6 +18,7 @@ use uuid::Uuid;
 use crate::clock::Clock;
 use crate::document;
 use crate::facts::FactsPointer;
+use crate::node_events::{NoRecorder, NodeEventRecorder};
 use crate::presence::StoredConnection;
 use crate::reports::StoredLastRun;
 use crate::{ServiceError, keys, node_condition};
@@ -68,11 +70,23 @@ struct StoredQueue {
 pub struct Nodes {
     store: SharedStore,
     clock: Clock,
+    recorder: Arc<dyn NodeEventRecorder>,
 }
 
 impl Nodes {
     pub fn new(store: SharedStore, clock: Clock) -> Self {
-        Self { store, clock }
+        Self {
+            store,
+            clock,
+            recorder: Arc::new(NoRecorder),
+        }
+    }
+
+    /// Records nodes that join in the transaction that creates them.
+    #[must_use]
+    pub fn with_recorder(mut self, recorder: Arc<dyn NodeEventRecorder>) -> Self {
+        self.recorder = recorder;
+        self
     }
 
     /// Creates the record of a node whose certificate was signed. Keeps an existing one.
@@ -87,6 +101,7 @@ impl Nodes {
         let transaction = Transaction::new()
             .when(bunraku_store::Compare::Absent(key.clone()))
             .put(key, document::encode(&record));
+        let transaction = self.recorder.node_joined(transaction, node);
         settle(&*self.store, transaction).await?;
         Ok(())
     }

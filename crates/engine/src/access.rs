@@ -63,6 +63,7 @@ pub(crate) struct RunContext<'a> {
     pub(crate) state_directory: PathBuf,
     pub(crate) sources: Arc<dyn Sources>,
     pub(crate) facts: Arc<Map<String, Value>>,
+    pub(crate) labels: Arc<Map<String, Value>>,
     pub(crate) commands: CommandSetting,
     pub(crate) coordinator: Arc<dyn Coordinator>,
     /// `None` for a restore.
@@ -183,6 +184,11 @@ impl<'a> ReadAccess<'a> {
 
     pub fn facts(&self) -> &Map<String, Value> {
         &self.run.facts
+    }
+
+    /// Returns the labels of the alert or call that started the run.
+    pub fn labels(&self) -> &Map<String, Value> {
+        &self.run.labels
     }
 
     /// Reports a line that a command printed, unless it is a secret.

@@ -26,6 +26,7 @@ pub fn restore(
         state_directory: state_directory.to_owned(),
         sources: Arc::new(LocalSources::default()),
         facts: Arc::new(Map::new()),
+        labels: Arc::new(Map::new()),
         commands: crate::CommandSetting::default(),
         managed: None,
         coordinator: Arc::new(crate::NoCoordinator),

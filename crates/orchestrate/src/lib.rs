@@ -7,7 +7,9 @@ pub mod orchestration;
 mod output_reads;
 pub mod outputs;
 pub mod plans;
+mod reactor_runs;
 
 pub use orchestration::{Hold, Orchestration, OrchestrationOptions};
 pub use outputs::Outputs;
 pub use plans::Plans;
+pub use reactor_runs::{ReactorRunParts, ReactorRuns};

@@ -20,7 +20,7 @@ use bunraku_control::certificates::Certificates;
 use bunraku_control::metrics::Metrics;
 use bunraku_control::{Clock, Commands, Facts, Nodes, Presence, Reports};
 use bunraku_cues::{Locks, Once, Reactors, Triggers};
-use bunraku_orchestrate::{Orchestration, Outputs, Plans};
+use bunraku_orchestrate::{Orchestration, Outputs, Plans, ReactorRuns};
 
 /// Everything that handlers can access. A single pointer, because every open stream holds
 /// one.
@@ -57,6 +57,7 @@ pub struct ServiceSet {
     pub outputs: Outputs,
     pub triggers: Triggers,
     pub reactors: Reactors,
+    pub reactor_runs: ReactorRuns,
     pub locks: Locks,
     pub commands: Commands,
     pub reports: Reports,

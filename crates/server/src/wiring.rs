@@ -45,7 +45,9 @@ use bunraku_control::{
 };
 use bunraku_cues::reactors::{FactNews, ReactorInbox};
 use bunraku_cues::{Locks, Once, Reactors, Triggers};
-use bunraku_orchestrate::{Orchestration, OrchestrationOptions, Outputs, Plans};
+use bunraku_orchestrate::{
+    Orchestration, OrchestrationOptions, Outputs, Plans, ReactorRunParts, ReactorRuns,
+};
 
 /// The settings of all services.
 #[derive(Clone, Debug)]
@@ -268,6 +270,8 @@ fn of_services(services: &Services, stop: &CancellationToken) -> Vec<BackgroundT
     tasks.push(Box::pin(async move { triggers.run(until).await }));
     let (reactors, until) = (services.reactors.clone(), stop.clone());
     tasks.push(Box::pin(async move { reactors.run(until).await }));
+    let (reactor_runs, until) = (services.reactor_runs.clone(), stop.clone());
+    tasks.push(Box::pin(async move { reactor_runs.run(until).await }));
     let (facts, metrics) = (services.facts.clone(), Arc::clone(&services.metrics));
     let until = stop.clone();
     tasks.push(Box::pin(
@@ -333,7 +337,7 @@ async fn build_services(
         Arc::new(inbox.clone()),
     )
     .await?;
-    let nodes = Nodes::new(store.clone(), clock.clone());
+    let nodes = Nodes::new(store.clone(), clock.clone()).with_recorder(Arc::new(inbox.clone()));
     let commands = Commands::new(store.clone(), clock.clone(), options.commands.clone());
     let revocations = Revocations::new([]);
     let metrics: Arc<Metrics> = Arc::default();
@@ -423,7 +427,8 @@ async fn build_services(
         clock.clone(),
         Arc::new(queries.clone()),
         options.releases.clone(),
-    );
+    )
+    .with_reactors(inbox.clone());
     let diffs = CatalogDiffs::new(
         store.clone(),
         blobs.clone(),
@@ -444,6 +449,7 @@ async fn build_services(
         reports.clone(),
         plans.clone(),
         options.orchestration.clone(),
+        inbox.clone(),
     );
     let reactors = Reactors::new(
         store.clone(),
@@ -457,14 +463,25 @@ async fn build_services(
     let board = TargetBoard::new(store.clone());
     let environments =
         Environments::new(store.clone(), clock.clone(), code.clone(), compiles.clone());
+    let outputs = Outputs::new(
+        store.clone(),
+        catalogs.clone(),
+        board.clone(),
+        orchestration.clone(),
+    );
+    let reactor_runs = ReactorRuns::new(ReactorRunParts {
+        store: store.clone(),
+        clock: clock.clone(),
+        code: code.clone(),
+        environments: environments.clone(),
+        outputs: outputs.clone(),
+        orchestration: orchestration.clone(),
+        find_nodes: Arc::new(queries.clone()),
+    });
     Ok(ServiceSet {
         reactors,
-        outputs: Outputs::new(
-            store.clone(),
-            catalogs.clone(),
-            board.clone(),
-            orchestration.clone(),
-        ),
+        reactor_runs,
+        outputs,
         modules,
         orchestration,
         triggers: Triggers::new(store.clone(), clock.clone(), Arc::clone(&metrics))

@@ -89,6 +89,8 @@ pub(crate) fn reactor(host: &NodeName) -> Reactor {
         ttl: None,
         deadline_seconds: None,
         limits: ReactorLimits::default(),
+        run: None,
+        labels: BTreeMap::new(),
     }
 }
 

@@ -6,15 +6,17 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bunraku_engine::{
-    ApplyLock, ApplyOptions, Cancellation, CatalogPlan, LockOwner, OrderingMode, OtherNodeOutputs,
-    PlanError, Registry, RunEnd as Early, RunNeeds, Summary, UnknownType, apply_plan,
+    ApplyLock, ApplyOptions, Cancellation, CatalogPlan, CommandSetting, LockOwner, OrderingMode,
+    OtherNodeOutputs, PlanError, Registry, RunEnd as Early, RunNeeds, Summary, UnknownType,
+    apply_plan,
 };
 use bunraku_model::NodeName;
-use bunraku_wire::api::{RunEnding, RunMode};
+use bunraku_wire::api::{Cause, RunEnding, RunMode};
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
 use super::event::ReportSink;
+use super::labels::{labels_of, variables_of};
 use super::method::{PreparedRun, RunDescription, RunEnd, RunMethod, RunOrder, RunStartError};
 use super::modules::PinnedPackages;
 use super::released::{ReleasedCatalog, released};
@@ -62,6 +64,7 @@ struct PreparedCatalog {
     options: EngineOptions,
     other_nodes: OtherNodeOutputs,
     coordinator: ServerCoordinator,
+    causes: Vec<Cause>,
 }
 
 #[async_trait]
@@ -87,7 +90,7 @@ impl RunMethod for EngineMethod {
         let (options, known_target) = (self.options.clone(), known.clone());
         let mut registry = Registry::standard();
         let coordinator = self.coordinator(order);
-        let tags = order.tags.clone();
+        let (tags, causes) = (order.tags.clone(), order.causes.clone());
         let modules = self.plugins.last_facts();
         let planned = tokio::task::spawn_blocking(move || {
             if let Some(packages) = packages {
@@ -113,6 +116,7 @@ impl RunMethod for EngineMethod {
                 options,
                 other_nodes,
                 coordinator,
+                causes,
             })
         });
         match planned.await {
@@ -222,6 +226,11 @@ impl PreparedCatalog {
             root: self.options.root.clone(),
             sources: Arc::new(self.sources),
             facts: Arc::new(facts),
+            labels: Arc::new(label_data(&self.causes)),
+            commands: CommandSetting {
+                environment: variables_of(&self.causes),
+                ..CommandSetting::default()
+            },
             other_nodes: Arc::new(self.other_nodes),
             coordinator: Arc::new(self.coordinator),
             ..ApplyOptions::new(&self.options.state_directory, cancellation, &sink)
@@ -235,6 +244,11 @@ impl PreparedCatalog {
             },
         }
     }
+}
+
+fn label_data(causes: &[Cause]) -> Map<String, Value> {
+    let labels = labels_of(causes).into_iter();
+    labels.map(|(name, value)| (name, value.into())).collect()
 }
 
 fn take_lock(options: &EngineOptions) -> Result<ApplyLock, String> {

@@ -14,6 +14,7 @@ mod engine;
 mod event;
 mod hold;
 mod inputs;
+mod labels;
 mod leftovers;
 mod method;
 mod modules;

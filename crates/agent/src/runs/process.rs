@@ -8,6 +8,7 @@ use bunraku_process::{Child, LineSplitter, Program};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio_util::sync::CancellationToken;
 
+use super::labels::variables_of;
 use super::method::RunOrder;
 use crate::reports::Recorder;
 
@@ -23,7 +24,11 @@ const LONGEST_LINE: usize = 8 << 10;
 /// Background processes that it starts stay when it ends.
 pub(super) fn program(program: impl Into<OsString>, order: &RunOrder) -> Program {
     let causes = serde_json::to_string(&order.causes).expect("causes are plain data");
-    Program::new(program)
+    let labels = variables_of(&order.causes).into_iter();
+    labels
+        .fold(Program::new(program), |program, (name, value)| {
+            program.env(name, value)
+        })
         .env("BUNRAKU_RUN", order.id.to_string())
         .env("BUNRAKU_CAUSES", causes)
         .env("BUNRAKU_MORE_CAUSES", order.more_causes.to_string())

@@ -1,25 +1,27 @@
-//! `bunraku reactor`: rules that fire triggers when something happens.
+//! `bunraku reactor`: rules that fire triggers or start runs when something happens.
 
 use std::path::{Path, PathBuf};
 
 use bunraku_model::EnvironmentName;
 use bunraku_wire::Client;
 use bunraku_wire::api::reactors::{
-    Reactor, ReactorEvent, ReactorLimits, ReactorStatus, ReactorVerdict, TestReactors,
+    Reactor, ReactorEvent, ReactorLimits, ReactorRun, ReactorStatus, ReactorVerdict, TestReactors,
 };
-use bunraku_wire::api::triggers::{TriggerEvent, TriggerNews};
+use bunraku_wire::api::triggers::TriggerEvent;
 use bunraku_wire::endpoints::{
     self, Endpoint, ListReactors, ListTriggerEvents, TriggerEventsQuery,
 };
 use clap::Subcommand;
 use serde_json::Value;
 
-use super::trigger::{describe_event, holding_words};
+use super::trigger::holding_words;
 use crate::connection::failed;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{self, Table};
+use crate::run_view;
+use crate::trigger_view::describe_event;
 
 #[derive(Subcommand)]
 pub(crate) enum ReactorCommand {
@@ -34,6 +36,17 @@ pub(crate) enum ReactorCommand {
         /// Environment, if several have a reactor with this name
         #[arg(long)]
         environment: Option<EnvironmentName>,
+    },
+    /// Show what reactors did: fired, started, refused, and which events named no known host
+    History {
+        /// Only this reactor
+        name: Option<String>,
+        /// Only reactors of this environment
+        #[arg(long)]
+        environment: Option<EnvironmentName>,
+        /// Maximum number of entries
+        #[arg(long, value_name = "N", default_value_t = 50)]
+        most: usize,
     },
     /// Show which reactors match an event, without firing
     #[command(
@@ -62,6 +75,17 @@ pub(crate) fn run(command: ReactorCommand, context: &Context) -> Result<Exit, Fa
             ReactorCommand::List => list(&client, json).await,
             ReactorCommand::Show { name, environment } => {
                 show(&client, &name, environment.as_ref(), json).await
+            }
+            ReactorCommand::History {
+                name,
+                environment,
+                most,
+            } => {
+                let of = ReactorFilter {
+                    name: name.as_deref(),
+                    environment: environment.as_ref(),
+                };
+                history(&client, &of, most, json).await
             }
             ReactorCommand::Test { event, environment } => {
                 let event = read(&event)?;
@@ -102,7 +126,10 @@ async fn list(client: &Client, json: bool) -> Result<Exit, Failure> {
             status.reactor.name.clone(),
             status.environment.to_string(),
             describe_condition(&status.reactor),
-            status.reactor.trigger.to_string(),
+            match &status.reactor.run {
+                Some(_) => "(ordered run)".to_owned(),
+                None => status.reactor.trigger.to_string(),
+            },
             status.held.to_string(),
             place,
         ]);
@@ -132,7 +159,42 @@ async fn show(
                 .hint("choose one with `--environment`"),
         );
     }
-    let by = format!("reactor {name} of {}", status.environment);
+    let of = ReactorFilter {
+        name: Some(name),
+        environment: Some(&status.environment),
+    };
+    let events = events_of(client, &of, 10).await?;
+    if json {
+        output::json(&serde_json::json!({ "reactor": status, "history": events }))?;
+        return Ok(Exit::Done);
+    }
+    output::write(&page(&status))?;
+    write_events(&events)
+}
+
+/// The reactors whose history is shown.
+struct ReactorFilter<'a> {
+    name: Option<&'a str>,
+    environment: Option<&'a EnvironmentName>,
+}
+
+impl ReactorFilter<'_> {
+    /// Returns whether an entry is from such a reactor: `reactor NAME of ENVIRONMENT`.
+    fn matches(&self, event: &TriggerEvent) -> bool {
+        let by = event.what.by().and_then(|by| by.strip_prefix("reactor "));
+        let Some((name, environment)) = by.and_then(|by| by.rsplit_once(" of ")) else {
+            return false;
+        };
+        self.name.is_none_or(|wanted| wanted == name)
+            && (self.environment).is_none_or(|wanted| wanted.as_str() == environment)
+    }
+}
+
+async fn events_of(
+    client: &Client,
+    of: &ReactorFilter<'_>,
+    most: usize,
+) -> Result<Vec<TriggerEvent>, Failure> {
     let query = TriggerEventsQuery {
         trigger: None,
         most: Some(1_000),
@@ -141,19 +203,11 @@ async fn show(
         .call(ListTriggerEvents.with_query((), &query))
         .await
         .map_err(|error| failed(&error))?;
-    let mut events: Vec<TriggerEvent> = events
-        .into_iter()
-        .filter(|event| match &event.what {
-            TriggerNews::Fired { by: who, .. } | TriggerNews::Stopped { by: who, .. } => *who == by,
-            _ => false,
-        })
-        .collect();
-    events.truncate(10);
-    if json {
-        output::json(&serde_json::json!({ "reactor": status, "history": events }))?;
-        return Ok(Exit::Done);
-    }
-    output::write(&page(&status))?;
+    let events = events.into_iter().filter(|event| of.matches(event));
+    Ok(events.take(most).collect())
+}
+
+fn write_events(events: &[TriggerEvent]) -> Result<Exit, Failure> {
     for event in events {
         output::write(&format!(
             "{:.0}  {}  {}\n",
@@ -165,21 +219,40 @@ async fn show(
     Ok(Exit::Done)
 }
 
+async fn history(
+    client: &Client,
+    of: &ReactorFilter<'_>,
+    most: usize,
+    json: bool,
+) -> Result<Exit, Failure> {
+    let events = events_of(client, of, most).await?;
+    if !output::has_rows(&events, json, "no reactor has reacted to anything yet")? {
+        return Ok(Exit::Done);
+    }
+    write_events(&events)
+}
+
 fn page(status: &ReactorStatus) -> String {
     let reactor = &status.reactor;
     let mut whom = reactor.hosts.clone();
     whom.extend(reactor.query.clone());
     if whom.is_empty() {
-        whom.push("the hosts in the trigger's definition".to_owned());
+        whom.push(match &reactor.run {
+            Some(_) => "all nodes of the site".to_owned(),
+            None => "the hosts in the trigger's definition".to_owned(),
+        });
     }
+    let action = match &reactor.run {
+        Some(run) => format!("run          {}", describe_run(run)),
+        None => format!("trigger      {}", reactor.trigger),
+    };
     let mut text = format!(
-        "reactor      {}\nenvironment  {}\nplace        {}:{}\nwhen         {}\ntrigger      {}\nfor          {}\n",
+        "reactor      {}\nenvironment  {}\nplace        {}:{}\nwhen         {}\n{action}\nfor          {}\n",
         reactor.name,
         status.environment,
         reactor.file,
         reactor.line,
         describe_condition(reactor),
-        reactor.trigger,
         whom.join(", "),
     );
     if let Some(words) = limits(&reactor.limits) {
@@ -187,6 +260,17 @@ fn page(status: &ReactorStatus) -> String {
     }
     text.push_str(&format!("held         {}\n", status.held));
     text
+}
+
+/// Describes the ordered run of a rule: its site and its limits.
+fn describe_run(run: &ReactorRun) -> String {
+    let mut words = match &run.site {
+        Some(site) => vec![format!("of {site}")],
+        None => vec!["without an order".to_owned()],
+    };
+    words.extend(run.instances.iter().map(|one| format!("only {one}")));
+    words.extend(run_view::option_words(&run.options));
+    words.join(", ")
 }
 
 fn describe_condition(reactor: &Reactor) -> String {
@@ -244,14 +328,28 @@ fn line(verdict: &ReactorVerdict) -> String {
         return format!("- {name}  {why}\n");
     }
     let hosts: Vec<&str> = verdict.hosts.iter().map(|host| host.as_str()).collect();
-    let hosts = if hosts.is_empty() {
-        "the hosts in its definition".to_owned()
-    } else {
-        hosts.join(", ")
+    let tried = verdict.tried.join("; ");
+    let hosts = match (hosts.is_empty(), &verdict.run) {
+        (true, _) if !tried.is_empty() => {
+            return format!("✗ {name}  matches, but finds no host: {tried}\n");
+        }
+        (true, None) => "the hosts in its definition".to_owned(),
+        (true, Some(_)) => "all nodes of the site".to_owned(),
+        (false, _) => hosts.join(", "),
+    };
+    let tried = match tried.as_str() {
+        "" => String::new(),
+        tried => format!(" (not found: {tried})"),
     };
     let reason = verdict.reason.as_deref().unwrap_or_default();
-    format!(
-        "✓ {name}  fires {} for {hosts}: {reason}\n",
-        verdict.trigger
-    )
+    match &verdict.run {
+        None => format!(
+            "✓ {name}  fires {} for {hosts}{tried}: {reason}\n",
+            verdict.trigger
+        ),
+        Some(run) => format!(
+            "✓ {name}  starts a run {} for {hosts}{tried}: {reason}\n",
+            describe_run(run)
+        ),
+    }
 }

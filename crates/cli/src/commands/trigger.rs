@@ -4,10 +4,9 @@ mod fire;
 mod limits;
 mod providers;
 
-use bunraku_agent::chain_text;
 use bunraku_model::TriggerName;
 use bunraku_wire::Client;
-use bunraku_wire::api::triggers::{TriggerEvent, TriggerNews, TriggerSummary};
+use bunraku_wire::api::triggers::{TriggerEvent, TriggerSummary};
 use bunraku_wire::endpoints::{
     Endpoint, ListTriggerEvents, ListTriggers, RemoveTriggerLimits, ShowTrigger, TriggerEventsQuery,
 };
@@ -19,6 +18,7 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{self, Table, ago};
+use crate::trigger_view::describe_event;
 pub(super) use limits::holding_words;
 
 #[derive(Subcommand)]
@@ -169,38 +169,4 @@ async fn history(
     }
     output::write(&text)?;
     Ok(Exit::Done)
-}
-
-pub(super) fn describe_event(news: &TriggerNews) -> String {
-    match news {
-        TriggerNews::Fired {
-            by,
-            count,
-            unknown,
-            reason,
-            chain,
-            ..
-        } => {
-            let mut text = format!("fired by {by} for {}", output::count(*count, "host"));
-            if let Some(reason) = reason {
-                text.push_str(&format!(": {reason}"));
-            }
-            if !unknown.is_empty() {
-                let names: Vec<&str> = unknown
-                    .iter()
-                    .map(bunraku_model::NodeName::as_str)
-                    .collect();
-                text.push_str(&format!("; unknown: {}", names.join(", ")));
-            }
-            if chain.len() > 1 {
-                text.push_str(&format!("; {}", chain_text(chain)));
-            }
-            text
-        }
-        TriggerNews::Stopped { why, chain, .. } => {
-            format!("stopped: {}; {}", why.as_str(), chain_text(chain))
-        }
-        TriggerNews::Expired { node } => format!("expired: {node} did not connect in time"),
-        TriggerNews::Refused { node, message } => format!("refused by {node}: {message}"),
-    }
 }

@@ -1,30 +1,63 @@
 //! The pages of all ordered runs and of one run.
 
-use bunraku_console::{RunLine, RunPage, RunsPage, Section, StepLine, Tone};
+use bunraku_console::{ReactionLine, RunLine, RunPage, RunsPage, Section, StepLine, Tone};
 use bunraku_model::RunId;
 use bunraku_plan::StepIndex;
 use bunraku_plan::run::{
     Run, RunDetail, RunOutcome, RunPhase, RunRecord, RunSummary, StepState, timeline_svg,
 };
-use bunraku_wire::endpoints::{Endpoint, ListRuns, ShowRun};
+use bunraku_wire::api::triggers::{TriggerEvent, TriggerNews};
+use bunraku_wire::endpoints::{Endpoint, ListRuns, ListTriggerEvents, ShowRun, TriggerEventsQuery};
 use jiff::Timestamp;
 
 use super::page::{PageError, Source};
 use crate::output::ago;
 use crate::run_follow;
 use crate::run_view::{list_state, mark, phase, short, step_detail};
+use crate::trigger_view::describe_event;
 
 /// The maximum number of runs on one page. More would not be useful.
 const MOST_RUNS: usize = 200;
 const MOST_STEPS: usize = 500;
+const MOST_REACTIONS: usize = 20;
 
 pub(super) async fn all(source: &Source) -> Result<RunsPage, PageError> {
-    let (servers, runs): (_, Vec<RunSummary>) =
-        tokio::try_join!(source.servers(), source.call(ListRuns))?;
+    let newest = TriggerEventsQuery {
+        trigger: None,
+        most: Some(1_000),
+    };
+    let (servers, runs, events): (_, Vec<RunSummary>, Vec<TriggerEvent>) = tokio::try_join!(
+        source.servers(),
+        source.call(ListRuns),
+        source.call(ListTriggerEvents.with_query((), &newest)),
+    )?;
     Ok(RunsPage {
         frame: source.frame("Runs", Section::Runs, &servers),
         runs: lines(&runs, MOST_RUNS),
+        reactions: reactions(&events),
     })
+}
+
+/// Returns the newest entries that reactors caused.
+fn reactions(events: &[TriggerEvent]) -> Vec<ReactionLine> {
+    let now = Timestamp::now();
+    let of_reactors = |event: &&TriggerEvent| {
+        let by = event.what.by();
+        by.is_some_and(|by| by.starts_with("reactor "))
+    };
+    let lines = events.iter().filter(of_reactors).take(MOST_REACTIONS);
+    let line = |event: &TriggerEvent| ReactionLine {
+        when: format!("{} ago", ago(event.at, now)),
+        trigger: event.trigger.to_string(),
+        tone: match &event.what {
+            TriggerNews::Fired { .. } => Tone::Good,
+            TriggerNews::RunStarted { .. } => Tone::Busy,
+            TriggerNews::RunEnded { outcome, .. } => ended(*outcome),
+            _ => Tone::Bad,
+        },
+        text: describe_event(&event.what),
+    };
+    lines.map(line).collect()
 }
 
 pub(super) fn lines(runs: &[RunSummary], most: usize) -> Vec<RunLine> {

@@ -2,14 +2,16 @@
 
 mod lines;
 mod live;
+mod options;
 mod screen;
 mod summary;
 mod timeline;
 
 pub(crate) use lines::line;
 pub(crate) use live::{LiveView, REDRAW};
+pub(crate) use options::option_words;
 pub(crate) use screen::{NodeProgress, Progress};
 pub(crate) use summary::{
-    list_state, list_table, mark, phase, scheduled, short, step_detail, summary,
+    list_state, list_table, mark, outcome_word, phase, scheduled, short, step_detail, summary,
 };
 pub(crate) use timeline::timeline_text;

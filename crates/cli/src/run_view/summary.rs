@@ -173,7 +173,7 @@ pub(crate) fn phase(record: &RunRecord, run: &Run) -> String {
     }
 }
 
-fn outcome_word(outcome: RunOutcome) -> &'static str {
+pub(crate) fn outcome_word(outcome: RunOutcome) -> &'static str {
     match outcome {
         RunOutcome::Succeeded => "succeeded",
         RunOutcome::Failed => "failed",

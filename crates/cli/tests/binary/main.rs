@@ -1,5 +1,6 @@
 //! The binary as users run it: exit codes, output, real processes.
 
+mod alertmanager;
 mod authority;
 mod backup;
 mod cluster;

@@ -55,7 +55,7 @@ fn repository(site: &Site) -> PathBuf {
 }
 
 /// Returns the exit code and standard output.
-fn said(server: &ServerProcess, words: &[&str]) -> (Option<i32>, String) {
+pub(crate) fn said(server: &ServerProcess, words: &[&str]) -> (Option<i32>, String) {
     let output = server.operator(words);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     (output.status.code(), text)

@@ -416,6 +416,7 @@ impl Releases {
                 let referred = self.blobs.reference_in(transaction, blob, referrer);
                 transaction = referred.await.map_err(map_error)?;
             }
+            let transaction = self.reactors.release_made(transaction, &release.summary);
             Ok(Swap::Write(transaction, true))
         })
         .await

@@ -58,6 +58,7 @@ use crate::catalogs::Catalogs;
 use bunraku_control::clock::Clock;
 use bunraku_control::document::{self as documents, Decision, Versioned};
 use bunraku_control::{FindNodes, ServiceError, keys};
+use bunraku_cues::reactors::ReactorInbox;
 use document::{AppliedRelease, Release, ReleaseHead, ReleaseMap};
 use maps::Maps;
 
@@ -98,6 +99,7 @@ pub struct Releases {
     maps: Maps,
     find_nodes: Arc<dyn FindNodes>,
     options: ReleaseOptions,
+    reactors: ReactorInbox,
 }
 
 /// The head of an environment, as read from the store.
@@ -120,7 +122,15 @@ impl Releases {
             clock,
             find_nodes,
             options,
+            reactors: ReactorInbox::default(),
         }
+    }
+
+    /// Records every release for the rules that wait for one.
+    #[must_use]
+    pub fn with_reactors(mut self, reactors: ReactorInbox) -> Self {
+        self.reactors = reactors;
+        self
     }
 
     /// Stops automatic releases in the environment until [`Releases::resume`].

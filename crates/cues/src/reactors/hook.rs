@@ -6,11 +6,12 @@
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use bunraku_model::EnvironmentName;
-use bunraku_store::Transaction;
-use bunraku_wire::api::reactors::{EventHookReply, ReactorEvent, ReactorEventKind};
+use bunraku_store::{Swap, Transaction, compare_and_swap};
+use bunraku_wire::api::reactors::{EventHookReply, Reactor, ReactorEvent, ReactorEventKind};
 use serde_json::{Value, json};
 
 use super::inbox::{self, Entry, fields};
+use super::seen_alerts::SeenAlerts;
 use super::{Reactors, matching};
 use bunraku_control::webhook_secrets::{Secret, is_signed, new_secret};
 use bunraku_control::{ServiceError, document, keys};
@@ -57,31 +58,44 @@ impl Reactors {
             .map_err(|error| ServiceError::invalid(format!("the body must be JSON: {error}")))?;
         let events = read(hook, body)?;
         let (count, rules) = (events.len(), self.inbox.of(environment));
-        let wanted: Vec<ReactorEvent> = events
-            .into_iter()
-            .filter(|event| {
-                rules
-                    .iter()
-                    .any(|rule| matching::mismatch(rule, event).is_none())
-            })
-            .collect();
-        let transaction =
-            wanted
-                .chunks(PER_ENTRY)
-                .fold(Transaction::new(), |transaction, happenings| {
-                    let entry = Entry {
-                        environment: Some(environment.clone()),
-                        happenings: happenings.to_vec(),
-                        ..Entry::default()
-                    };
-                    inbox::put(transaction, &entry)
-                });
-        if !wanted.is_empty() {
-            self.store.commit(transaction).await?;
-        }
+        refuse_unusable(environment, hook, &rules, &events)?;
+        let key = keys::reactor_alerts(environment);
+        let (events, rules, key) = (&events, &rules, &key);
+        let taken = compare_and_swap(&*self.store, |_| async move {
+            let known = document::read::<SeenAlerts>(&*self.store, key).await?;
+            let entry = known.as_ref().map(|known| known.entry.clone());
+            let mut seen = known.map(|known| known.document).unwrap_or_default();
+            let mut events = events.clone();
+            seen.mark(hook, &mut events, self.clock.now());
+            let is_wanted = |event: &ReactorEvent| {
+                (rules.iter()).any(|rule| matching::mismatch(rule, event).is_none())
+            };
+            let are_alerts = events
+                .iter()
+                .any(|event| event.event == ReactorEventKind::Alert);
+            let wanted: Vec<ReactorEvent> = events.into_iter().filter(is_wanted).collect();
+            let mut transaction = Transaction::new();
+            if are_alerts {
+                transaction = transaction
+                    .when_unchanged(key, entry.as_ref())
+                    .put(key, document::encode(&seen));
+            } else if wanted.is_empty() {
+                return Ok::<_, ServiceError>(Swap::Done(0));
+            }
+            for happenings in wanted.chunks(PER_ENTRY) {
+                let entry = Entry {
+                    environment: Some(environment.clone()),
+                    happenings: happenings.to_vec(),
+                    ..Entry::default()
+                };
+                transaction = inbox::put(transaction, &entry);
+            }
+            Ok(Swap::Write(transaction, wanted.len()))
+        });
+        let taken = taken.await?;
         Ok(Some(EventHookReply {
             events: count,
-            taken: wanted.len(),
+            taken,
         }))
     }
 }
@@ -100,26 +114,89 @@ fn verifies(proof: &Proof<'_>, secret: &str, body: &[u8]) -> bool {
 
 /// Returns one event, or one for each alert that Alertmanager sends.
 fn read(hook: &str, body: Value) -> Result<Vec<ReactorEvent>, ServiceError> {
-    let alerts = match (body.get("alerts"), body.get("groupKey")) {
-        (Some(Value::Array(alerts)), Some(_)) => alerts,
-        _ => {
-            return Ok(vec![event_of(
-                ReactorEventKind::Webhook,
-                json!({ "hook": hook, "body": body }),
-            )]);
-        }
+    // Every version of Alertmanager sends both.
+    if body.get("alerts").is_none() && body.get("groupKey").is_none() {
+        return Ok(vec![event_of(
+            ReactorEventKind::Webhook,
+            json!({ "hook": hook, "body": body }),
+        )]);
+    }
+    let Some(Value::Array(alerts)) = body.get("alerts") else {
+        return Err(not_alerts("`alerts` is not a list"));
     };
+    if alerts.is_empty() {
+        return Err(not_alerts("`alerts` is empty"));
+    }
     if alerts.len() > MOST_ALERTS {
         let message = format!("{} alerts exceed the limit of {MOST_ALERTS}", alerts.len());
         return Err(ServiceError::invalid(message));
     }
-    let alerts = alerts.iter().map(|alert| {
-        event_of(
+    let mut events = Vec::with_capacity(alerts.len());
+    for (at, alert) in alerts.iter().enumerate() {
+        if !alert.get("status").is_some_and(Value::is_string) {
+            return Err(not_alerts(&format!(
+                "`alerts[{at}].status` is not a string"
+            )));
+        }
+        let labels = alert.get("labels").and_then(Value::as_object);
+        if !labels.is_some_and(|labels| labels.values().all(Value::is_string)) {
+            return Err(not_alerts(&format!(
+                "`alerts[{at}].labels` is not a map of strings"
+            )));
+        }
+        events.push(event_of(
             ReactorEventKind::Alert,
             json!({ "hook": hook, "alert": alert }),
-        )
-    });
-    Ok(alerts.collect())
+        ));
+    }
+    Ok(events)
+}
+
+fn not_alerts(why: &str) -> ServiceError {
+    ServiceError::Invalid {
+        message: format!("the body is not a message of Alertmanager: {why}"),
+        hint: Some("configure the URL under `webhook_configs` of Alertmanager".to_owned()),
+    }
+}
+
+/// Refuses a body that no rule of the environment can use, whatever its values: the sender has the
+/// wrong URL, or sends something else than the rules expect.
+fn refuse_unusable(
+    environment: &EnvironmentName,
+    hook: &str,
+    rules: &[Reactor],
+    events: &[ReactorEvent],
+) -> Result<(), ServiceError> {
+    let kind = match events.first() {
+        Some(event) => event.event,
+        None => return Ok(()),
+    };
+    let named = event_of(kind, json!({ "hook": hook }));
+    let is_for = |rule: &&Reactor| {
+        let matches = rule.matches.get_key_value("hook");
+        let hook_only = Reactor {
+            matches: (matches.into_iter())
+                .map(|(field, values)| (field.clone(), values.clone()))
+                .collect(),
+            ..(*rule).clone()
+        };
+        matching::mismatch(&hook_only, &named).is_none()
+    };
+    if rules.iter().any(|rule| is_for(&rule)) {
+        return Ok(());
+    }
+    let what = match kind {
+        ReactorEventKind::Alert => "a message of Alertmanager",
+        _ => "JSON without `alerts`",
+    };
+    Err(ServiceError::Invalid {
+        message: format!(
+            "no reactor of `{environment}` can use this body: it is {what}, and no rule with \
+             `event: {}` accepts the hook `{hook}`",
+            kind.as_str()
+        ),
+        hint: Some("list the rules with `bunraku reactor list`".to_owned()),
+    })
 }
 
 fn event_of(event: ReactorEventKind, said: Value) -> ReactorEvent {
@@ -161,7 +238,10 @@ mod tests {
 
     #[test]
     fn every_alert_is_an_event_of_its_own_and_other_bodies_are_one() {
-        let body = json!({"version": "4", "groupKey": "g", "alerts": [{"status": "firing"}, {"status": "resolved"}]});
+        let body = json!({"version": "4", "groupKey": "g", "alerts": [
+            {"status": "firing", "labels": {"alertname": "DiskFull"}},
+            {"status": "resolved", "labels": {}},
+        ]});
         let events = read("prometheus", body).expect("read");
         assert_eq!(events.len(), 2);
         assert_eq!(events[1].fields["alert"]["status"], "resolved");
@@ -169,5 +249,46 @@ mod tests {
         assert_eq!(events[0].fields["body"], json!([1]));
         let many = json!({"groupKey": "g", "alerts": vec![json!({}); 1_001]});
         assert!(read("prometheus", many).is_err());
+    }
+
+    #[test]
+    fn something_that_only_resembles_alerts_is_refused_with_the_place() {
+        for (body, expected) in [
+            (json!({"groupKey": "g"}), "`alerts` is not a list"),
+            (json!({"alerts": {}}), "`alerts` is not a list"),
+            (json!({"alerts": []}), "`alerts` is empty"),
+            (json!({"alerts": [5]}), "`alerts[0].status` is not a string"),
+            (
+                json!({"alerts": [{"status": "firing"}]}),
+                "`alerts[0].labels` is not a map of strings",
+            ),
+            (
+                json!({"alerts": [{"status": "firing", "labels": {"a": 1}}]}),
+                "`alerts[0].labels` is not a map of strings",
+            ),
+        ] {
+            let error = read("prometheus", body.clone()).expect_err("refused");
+            assert!(error.to_string().ends_with(expected), "{body}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_body_that_no_rule_can_use_is_refused() {
+        let rules = "
+disk: {when: {event: alert, hook: prometheus, alert.status: firing}, then: {hosts: a}}
+build: {when: {event: webhook, hook: 'ci-*'}, then: {hosts: a}}
+";
+        let rules = crate::reactors::rules::parse("r.yaml", rules).expect("rules");
+        let environment = EnvironmentName::new("production").expect("a name");
+        let alert = json!({"alerts": [{"status": "resolved", "labels": {}}]});
+        let check = |hook: &str, body: &Value| {
+            let events = read(hook, body.clone()).expect("read");
+            refuse_unusable(&environment, hook, &rules, &events).is_ok()
+        };
+        assert!(check("prometheus", &alert), "another value may match");
+        assert!(!check("promtheus", &alert), "no rule is for this hook");
+        assert!(!check("prometheus", &json!({"x": 1})), "not an alert");
+        assert!(check("ci-main", &json!({"x": 1})));
+        assert!(!check("ci-main", &alert));
     }
 }

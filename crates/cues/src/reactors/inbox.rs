@@ -13,8 +13,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use bunraku_model::{EnvironmentName, FactSetId, NodeName, NodeRunId};
 use bunraku_store::{Change, Follow, FollowEvent, KeyValue, SharedStore, Transaction};
+use bunraku_wire::api::ordered_runs::{RunEnd, RunRecord};
 use bunraku_wire::api::reactors::{Reactor, ReactorEvent, ReactorEventKind};
-use bunraku_wire::api::{ReportEvent, RunStarted};
+use bunraku_wire::api::{ReleaseKind, ReleaseSummary, ReportEvent, RunStarted, TriggerCause};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -26,6 +27,8 @@ use bunraku_control::{ServiceError, document, keys};
 
 /// The most events in one entry.
 const PER_ENTRY: usize = 100;
+/// The most causes that an ordered run passes on.
+const MOST_CAUSES: usize = 50;
 /// The number of characters of a message that are kept.
 const MESSAGE_KEPT: usize = 2_000;
 
@@ -46,6 +49,12 @@ pub(super) struct Entry {
     /// The time at which the node was lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) lost_since: Option<Timestamp>,
+    /// The causes to pass on, if the event is not one of a node.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) causes: Vec<TriggerCause>,
+    /// `true` if the ordered run that ended had changed something.
+    #[serde(default)]
+    pub(super) changed: bool,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) happenings: Vec<ReactorEvent>,
     /// The last rule that was processed.
@@ -143,9 +152,102 @@ impl ReactorInbox {
         };
         put(transaction, &entry)
     }
+
+    /// Records the end of an ordered run. `changed` is the number of resources that it changed.
+    pub fn run_finished(
+        &self,
+        transaction: Transaction,
+        record: &RunRecord,
+        end: &RunEnd,
+        changed: u64,
+    ) -> Transaction {
+        let Ok(environment) = EnvironmentName::new(record.environment.clone()) else {
+            return transaction;
+        };
+        let happening = ReactorEvent {
+            event: ReactorEventKind::RunFinished,
+            node: None,
+            fields: fields(json!({
+                "run": record.id,
+                "outcome": end.outcome,
+                "by": record.by,
+                "reason": record.reason.clone().unwrap_or_default(),
+                "nodes": record.nodes,
+                "failed": end.tally.finished() - end.tally.succeeded,
+                "changed": changed,
+            })),
+        };
+        let causes = record.causes.iter().take(MOST_CAUSES).cloned().collect();
+        self.put_if_matched(transaction, environment, happening, causes, changed > 0)
+    }
+
+    /// Records that a release was created.
+    pub fn release_made(&self, transaction: Transaction, release: &ReleaseSummary) -> Transaction {
+        let kind = match &release.kind {
+            ReleaseKind::Created(_) => "created",
+            ReleaseKind::Auto => "auto",
+            ReleaseKind::Added { .. } => "added",
+            ReleaseKind::Rollback { .. } => "rollback",
+        };
+        let happening = ReactorEvent {
+            event: ReactorEventKind::ReleaseMade,
+            node: None,
+            fields: fields(json!({
+                "release": release.number,
+                "kind": kind,
+                "by": release.by,
+                "reason": release.reason.clone().unwrap_or_default(),
+                "nodes": release.nodes,
+                "changed": release.changed,
+                "code_id": release.code_id,
+            })),
+        };
+        let environment = release.environment.clone();
+        self.put_if_matched(transaction, environment, happening, Vec::new(), true)
+    }
+
+    /// Adds an event of an environment, if one of its rules may match it.
+    fn put_if_matched(
+        &self,
+        transaction: Transaction,
+        environment: EnvironmentName,
+        happening: ReactorEvent,
+        causes: Vec<TriggerCause>,
+        changed: bool,
+    ) -> Transaction {
+        let rules = self.of(&environment);
+        if !(rules.iter()).any(|rule| matching::mismatch(rule, &happening).is_none()) {
+            return transaction;
+        }
+        let entry = Entry {
+            environment: Some(environment),
+            causes,
+            changed,
+            happenings: vec![happening],
+            ..Entry::default()
+        };
+        put(transaction, &entry)
+    }
 }
 
 impl NodeEventRecorder for ReactorInbox {
+    fn node_joined(&self, transaction: Transaction, node: &NodeName) -> Transaction {
+        let happening = ReactorEvent {
+            event: ReactorEventKind::NodeJoined,
+            node: Some(node.clone()),
+            fields: Map::new(),
+        };
+        if !self.matches_any_rule(&happening) {
+            return transaction;
+        }
+        let entry = Entry {
+            node: Some(node.clone()),
+            happenings: vec![happening],
+            ..Entry::default()
+        };
+        put(transaction, &entry)
+    }
+
     fn report_events(&self, transaction: Transaction, new: &RunEvents<'_>) -> Transaction {
         let RunEvents {
             node,

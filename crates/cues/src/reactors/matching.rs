@@ -11,7 +11,14 @@ pub(crate) fn fields_of(kind: ReactorEventKind) -> &'static [&'static str] {
         ReactorEventKind::NodeLost => &["node", "reason"],
         ReactorEventKind::FactChanged => &["node", "fact", "before", "after"],
         ReactorEventKind::Webhook => &["hook", "body"],
-        ReactorEventKind::Alert => &["hook", "alert"],
+        ReactorEventKind::Alert => &["hook", "alert", "repeated"],
+        ReactorEventKind::NodeJoined => &["node"],
+        ReactorEventKind::RunFinished => &[
+            "run", "outcome", "by", "reason", "nodes", "failed", "changed",
+        ],
+        ReactorEventKind::ReleaseMade => &[
+            "release", "kind", "by", "reason", "nodes", "changed", "code_id",
+        ],
     }
 }
 
@@ -19,6 +26,10 @@ pub(crate) fn fields_of(kind: ReactorEventKind) -> &'static [&'static str] {
 pub(crate) fn mismatch(reactor: &Reactor, happening: &ReactorEvent) -> Option<String> {
     if reactor.event != happening.event {
         return Some(format!("its event is `{}`", reactor.event.as_str()));
+    }
+    let is_repeated = happening.fields.get("repeated") == Some(&Value::Bool(true));
+    if is_repeated && !reactor.matches.contains_key("repeated") {
+        return Some("the alert is not new: it was sent again".to_owned());
     }
     reactor.matches.iter().find_map(|(path, allowed)| {
         let Some(found) = look_up(happening, path) else {

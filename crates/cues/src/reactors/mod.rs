@@ -1,6 +1,6 @@
-//! Reactors: rules from an environment's code that fire triggers when something
-//! happens: a resource fails, a run ends, a node is lost, a fact changes, a hook
-//! is called.
+//! Reactors: rules from an environment's code that fire triggers or start ordered runs when
+//! something happens: a resource fails, a run ends, a node joins or is lost, a fact changes, a
+//! release is created, a hook is called.
 //!
 //! An event is stored in the transaction in which it happens (`inbox.rs`), and
 //! removed in the transaction that announces the trigger (`react.rs`): a server
@@ -9,17 +9,23 @@
 //! loops end as they do between nodes.
 //!
 //! Rule: a rule sees only events of its own environment, and starts runs only there.
-//! Absent: running anything but triggers.
+//! Absent: planning and starting ordered runs. They are announced here (`announced_run.rs`) and
+//! started by the service of ordered runs (`orchestrate`).
 
+mod announced_run;
 mod hook;
+mod hosts;
 mod inbox;
+mod labels;
 mod later;
 mod matching;
 mod react;
 mod rules;
+mod seen_alerts;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,6 +39,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::due;
 use crate::triggers::HeldFirings;
+pub use announced_run::AnnouncedRun;
 use bunraku_control::clock::Clock;
 use bunraku_control::facts::FactsChanged;
 use bunraku_control::nodes;
@@ -156,22 +163,30 @@ impl Reactors {
         event: &ReactorEvent,
     ) -> Result<ReactorVerdict, ServiceError> {
         let mismatch = matching::mismatch(rule, event);
-        let mut hosts = Vec::new();
+        let mut found = hosts::HostsOfEvent::default();
         if mismatch.is_none() {
-            hosts = react::hosts_of(rule, event);
+            found = self.hosts_of(environment, rule, event).await?;
             if let Some(query) = &rule.query {
-                hosts.extend(self.find_nodes.nodes_matching(query).await?);
+                found.extend(hosts::HostsOfEvent {
+                    hosts: self.find_nodes.nodes_matching(query).await?,
+                    tried: Vec::new(),
+                });
             }
-            hosts.sort();
-            hosts.dedup();
         }
+        let labels = match mismatch {
+            None => labels::labels_of(rule, event),
+            Some(_) => BTreeMap::new(),
+        };
         Ok(ReactorVerdict {
             environment: environment.clone(),
             name: rule.name.clone(),
             mismatch,
             trigger: rule.trigger.clone(),
-            hosts,
+            hosts: found.hosts,
+            tried: found.tried,
             reason: Some(react::reason_of(rule, event)),
+            run: rule.run.clone(),
+            labels,
         })
     }
 }

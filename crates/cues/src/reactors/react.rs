@@ -1,14 +1,20 @@
 //! From an event to its effects, in one transaction.
 
-use bunraku_model::{EnvironmentName, FiringId, NodeName};
+use std::collections::BTreeMap;
+
+use bunraku_model::{EnvironmentName, FiringId, NodeName, RunId};
 use bunraku_store::{Swap, Transaction, compare_and_swap};
 use bunraku_wire::api::reactors::{Reactor, ReactorEvent, ReactorEventKind};
 use bunraku_wire::api::triggers::{FireTrigger, TriggerEvent, TriggerLimits, TriggerNews};
 use bunraku_wire::api::{Cause, TriggerCause};
+use jiff::Timestamp;
 use serde_json::json;
 use uuid::Uuid;
 
+use super::announced_run::AnnouncedRun;
+use super::hosts::HostsOfEvent;
 use super::inbox::{self, Entry, fields};
+use super::labels::{common, labels_of};
 use super::{Reactors, matching};
 use crate::triggers::chain::{self, ChainEffect};
 use crate::triggers::{AnnouncedFiring, HeldFirings, HoldDecision, limits_hold};
@@ -16,6 +22,10 @@ use bunraku_control::{ServiceError, document, keys, nodes};
 
 /// The number of rules that one transaction processes.
 const PER_TRANSACTION: usize = 20;
+/// The most causes of one match.
+const MOST_PARTS: usize = 50;
+/// The number of hosts that were not found and that the history names.
+const TRIED_NAMED: usize = 20;
 
 /// The origin of an event.
 #[derive(Default)]
@@ -27,9 +37,23 @@ struct Origin {
 /// One rule, and all events of an entry that it matches.
 struct Match<'a> {
     rule: &'a Reactor,
-    hosts: Vec<NodeName>,
+    events: Vec<&'a ReactorEvent>,
+}
+
+/// The hosts of a match, and the causes of the runs there.
+struct MatchedHosts {
+    found: HostsOfEvent,
+    /// The reason that is shown with the hosts that were not found.
     reason: String,
-    count: usize,
+    parts: Vec<CausePart>,
+}
+
+/// The part of a match with its own labels: one alert, or several events without labels.
+struct CausePart {
+    reason: String,
+    labels: BTreeMap<String, String>,
+    /// The hosts that it concerns. Empty: all hosts of the match.
+    hosts: Vec<NodeName>,
 }
 
 impl Reactors {
@@ -78,7 +102,13 @@ impl Reactors {
                     .await?;
             }
             let matched = (matches.iter())
-                .map(|found| (environment.clone(), found.rule.name.clone(), found.count))
+                .map(|found| {
+                    (
+                        environment.clone(),
+                        found.rule.name.clone(),
+                        found.events.len(),
+                    )
+                })
                 .collect();
             Ok(Swap::Write(transaction, Some(matched)))
         })
@@ -128,7 +158,10 @@ impl Reactors {
     /// whose effects start new runs end, too.
     async fn origin(&self, entry: &Entry) -> Result<Origin, ServiceError> {
         let Some(node) = &entry.node else {
-            return Ok(Origin::default());
+            return Ok(Origin {
+                causes: entry.causes.iter().cloned().map(Cause::Trigger).collect(),
+                changed: entry.changed,
+            });
         };
         let head = match entry.run {
             Some(run) => self.reports.head_of(node, run).await?,
@@ -152,47 +185,57 @@ impl Reactors {
         if found.rule.for_seconds.is_some() && entry.only.is_none() {
             return Ok(self.wait(transaction, environment, entry, found.rule));
         }
-        let rule = found.rule;
-        let (id, now) = (FiringId(Uuid::now_v7()), self.clock.now());
+        let (rule, now) = (found.rule, self.clock.now());
+        let matched = self.matched_hosts(environment, found).await?;
+        let by = by(environment, rule);
+        let mut transaction = transaction;
+        if !matched.found.tried.is_empty() {
+            let mut tried = matched.found.tried.clone();
+            tried.truncate(TRIED_NAMED);
+            let news = TriggerNews::NoHosts {
+                by: by.clone(),
+                reason: Some(matched.reason.clone()),
+                tried,
+            };
+            transaction = recorded(transaction, rule, now, news);
+            if matched.found.hosts.is_empty() && rule.query.is_none() {
+                return Ok(transaction);
+            }
+        }
+        let id = FiringId(Uuid::now_v7());
         let request = FireTrigger {
             id,
             hosts: Vec::new(),
             query: None,
             ttl: rule.ttl,
-            reason: Some(found.reason.clone()),
+            reason: None,
             deadline_seconds: None,
             causes: origin.causes.clone(),
             changed: origin.changed,
         };
-        let by = by(environment, rule);
         let causes = match chain::continue_chains(&rule.trigger, entry.node.as_ref(), &request, now)
         {
-            ChainEffect::On(causes) => causes,
+            ChainEffect::On(causes) => matched.causes(&causes),
             ChainEffect::Stopped { why, chain } => {
                 self.metrics.trigger_stopped(why);
-                let event = TriggerEvent {
-                    trigger: rule.trigger.clone(),
-                    at: now,
-                    what: TriggerNews::Stopped { by, why, chain },
-                };
-                let key = keys::trigger_event(Uuid::now_v7());
-                return Ok(transaction.put(key, document::encode(&event)));
+                let news = TriggerNews::Stopped { by, why, chain };
+                return Ok(recorded(transaction, rule, now, news));
             }
         };
+        let hosts = matched.found.hosts;
         let limits = TriggerLimits::from(&rule.limits);
         if !limits_hold(&limits) {
-            let announced = announced(environment, rule, found.hosts.clone(), causes);
-            return Ok(announced.put_in(transaction));
+            return Ok(announce(transaction, environment, rule, hosts, causes));
         }
         let node = entry.node.as_ref().filter(|_| rule.limits.per_node);
         let key = keys::reactor_held(environment, &rule.name, node);
         let known = document::read::<HeldFirings>(&*self.store, &key).await?;
         let entry = known.as_ref().map(|known| known.entry.clone());
         let mut held = known.map(|known| known.document).unwrap_or_default();
-        for _ in 0..found.count.saturating_sub(1) {
+        for _ in 0..found.events.len().saturating_sub(1) {
             held.add(Vec::new(), Vec::new(), &limits, now);
         }
-        held.add(found.hosts.clone(), causes, &limits, now);
+        held.add(hosts, causes, &limits, now);
         held.by = by;
         let transaction = transaction.when_unchanged(&key, entry.as_ref());
         Ok(match held.due(&limits, now) {
@@ -200,6 +243,58 @@ impl Reactors {
             HoldDecision::At(_) | HoldDecision::NotYet => {
                 transaction.put(key, document::encode(&held))
             }
+        })
+    }
+
+    /// Finds the hosts of a match, and the labels for each of them.
+    async fn matched_hosts(
+        &self,
+        environment: &EnvironmentName,
+        found: &Match<'_>,
+    ) -> Result<MatchedHosts, ServiceError> {
+        let mut all = HostsOfEvent::default();
+        let mut parts: Vec<CausePart> = Vec::new();
+        let mut failed = None;
+        for event in &found.events {
+            let hosts = self.hosts_of(environment, found.rule, event).await?;
+            let reason = reason_of(found.rule, event);
+            if !hosts.tried.is_empty() {
+                failed.get_or_insert_with(|| reason.clone());
+            }
+            let labels = labels_of(found.rule, event);
+            match parts.iter_mut().find(|part| part.labels == labels) {
+                Some(part) => part.hosts.extend(hosts.hosts.iter().cloned()),
+                None => parts.push(CausePart {
+                    reason,
+                    labels,
+                    hosts: hosts.hosts.clone(),
+                }),
+            }
+            all.extend(hosts);
+        }
+        // If some hosts are not known yet, everyone gets what all events have in common.
+        let shared = found.rule.query.is_some() || found.rule.hosts.is_empty();
+        if shared && parts.len() > 1 {
+            let labels = common(parts.iter().map(|part| &part.labels));
+            parts.truncate(1);
+            parts
+                .iter_mut()
+                .for_each(|part| part.labels.clone_from(&labels));
+        }
+        if shared || parts.len() == 1 {
+            parts.iter_mut().for_each(|part| part.hosts.clear());
+        } else {
+            parts.retain(|part| !part.hosts.is_empty());
+        }
+        parts.truncate(MOST_PARTS);
+        let more = found.events.len().saturating_sub(1);
+        if let Some(first) = parts.first_mut().filter(|_| more > 0) {
+            first.reason.push_str(&format!(", and {more} more"));
+        }
+        Ok(MatchedHosts {
+            found: all,
+            reason: failed.unwrap_or_default(),
+            parts,
         })
     }
 
@@ -219,57 +314,60 @@ impl Reactors {
             }
             None => transaction.delete(key),
         };
-        announced(environment, rule, held.hosts, held.causes).put_in(transaction)
+        announce(transaction, environment, rule, held.hosts, held.causes)
     }
+}
+
+impl MatchedHosts {
+    /// Returns one cause for each chain and part.
+    fn causes(&self, chains: &[TriggerCause]) -> Vec<TriggerCause> {
+        let of = |part: &CausePart, chain: &TriggerCause| TriggerCause {
+            reason: Some(part.reason.clone()),
+            labels: part.labels.clone(),
+            hosts: part.hosts.clone(),
+            ..chain.clone()
+        };
+        let parts = self.parts.iter();
+        let all = parts.flat_map(|part| chains.iter().map(|chain| of(part, chain)));
+        all.take(MOST_PARTS).collect()
+    }
+}
+
+/// Adds an entry to the history of the rule's trigger.
+fn recorded(
+    transaction: Transaction,
+    rule: &Reactor,
+    at: Timestamp,
+    what: TriggerNews,
+) -> Transaction {
+    let event = TriggerEvent {
+        trigger: rule.trigger.clone(),
+        at,
+        what,
+    };
+    transaction.put(
+        keys::trigger_event(Uuid::now_v7()),
+        document::encode(&event),
+    )
 }
 
 /// Returns the rules that match an entry, by name, without those already processed.
 fn matches_of<'a>(
     rules: &'a [Reactor],
     entry: &Entry,
-    happenings: &[ReactorEvent],
+    happenings: &'a [ReactorEvent],
 ) -> Vec<Match<'a>> {
     let open = rules.iter().filter(|rule| {
         entry.after.as_ref().is_none_or(|after| rule.name > *after)
             && entry.only.as_ref().is_none_or(|only| rule.name == *only)
     });
-    let mut matches = Vec::new();
-    for rule in open {
-        let about: Vec<&ReactorEvent> = happenings
-            .iter()
+    let matches = open.map(|rule| Match {
+        rule,
+        events: (happenings.iter())
             .filter(|happening| matching::mismatch(rule, happening).is_none())
-            .collect();
-        let Some(first) = about.first() else {
-            continue;
-        };
-        let mut hosts: Vec<NodeName> = about
-            .iter()
-            .flat_map(|happening| hosts_of(rule, happening))
-            .collect();
-        hosts.sort();
-        hosts.dedup();
-        let mut reason = reason_of(rule, first);
-        if about.len() > 1 {
-            reason.push_str(&format!(", and {} more", about.len() - 1));
-        }
-        matches.push(Match {
-            rule,
-            hosts,
-            reason,
-            count: about.len(),
-        });
-    }
-    matches
-}
-
-/// Returns the hosts that a rule names, with fields filled in.
-pub(super) fn hosts_of(rule: &Reactor, happening: &ReactorEvent) -> Vec<NodeName> {
-    let filled = rule.hosts.iter().filter_map(|host| {
-        let name = matching::fill(host, happening)?;
-        // A hook may send text that is not a valid name.
-        NodeName::new(name).ok()
+            .collect(),
     });
-    filled.collect()
+    matches.filter(|found| !found.events.is_empty()).collect()
 }
 
 /// The reason that is shown with the trigger.
@@ -284,6 +382,9 @@ pub(super) fn reason_of(rule: &Reactor, happening: &ReactorEvent) -> String {
             ReactorEventKind::FactChanged => "${fact} of ${node} changed",
             ReactorEventKind::Webhook => "a call to the hook ${hook}",
             ReactorEventKind::Alert => "alert ${alert.labels.alertname} is ${alert.status}",
+            ReactorEventKind::NodeJoined => "${node} joined",
+            ReactorEventKind::RunFinished => "run ${run} of ${by}: ${outcome}",
+            ReactorEventKind::ReleaseMade => "release ${release} by ${by}",
         };
         let filled = matching::fill(templates, happening);
         filled.unwrap_or_else(|| happening.event.as_str().to_owned())
@@ -295,16 +396,33 @@ pub(super) fn by(environment: &EnvironmentName, rule: &Reactor) -> String {
     format!("reactor {} of {environment}", rule.name)
 }
 
-fn announced(
+/// Adds the trigger or the ordered run of a rule.
+fn announce(
+    transaction: Transaction,
     environment: &EnvironmentName,
     rule: &Reactor,
     hosts: Vec<NodeName>,
     causes: Vec<TriggerCause>,
-) -> AnnouncedFiring {
-    AnnouncedFiring {
+) -> Transaction {
+    let by = by(environment, rule);
+    if let Some(run) = &rule.run {
+        let announced = AnnouncedRun {
+            id: RunId(Uuid::now_v7()),
+            environment: environment.clone(),
+            trigger: rule.trigger.clone(),
+            by,
+            run: run.clone(),
+            hosts,
+            query: rule.query.clone(),
+            causes,
+        };
+        return announced.put_in(transaction);
+    }
+    let announced = AnnouncedFiring {
         query: rule.query.clone(),
         environment: Some(environment.clone()),
         deadline_seconds: rule.deadline_seconds,
-        ..AnnouncedFiring::new(rule.trigger.clone(), by(environment, rule), hosts, causes)
-    }
+        ..AnnouncedFiring::new(rule.trigger.clone(), by, hosts, causes)
+    };
+    announced.put_in(transaction)
 }

@@ -1,14 +1,16 @@
 //! `reactors/*.yaml` in an environment's code: rules, and the position of errors in them.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Component, Path};
 
 use bunraku_model::{NodeName, TriggerName};
 use bunraku_states::{Node, read_document};
 use bunraku_wire::api::CompileProblem;
-use bunraku_wire::api::reactors::{Reactor, ReactorEventKind, ReactorLimits};
+use bunraku_wire::api::ordered_runs::{NodeLimit, OnFailure, OrderedRunSubject};
+use bunraku_wire::api::reactors::{Reactor, ReactorEventKind, ReactorLimits, ReactorRun};
 use serde_json::Value;
 
+use super::labels::is_label_name;
 use super::matching::fields_of;
 use bunraku_control::code_problems::{problem_at, problem_of_states};
 use bunraku_control::find_nodes::check_node_query;
@@ -19,6 +21,21 @@ const DIRECTORY: &str = "reactors";
 const MOST: usize = 500;
 /// The size limit of one file, in bytes.
 const LARGEST: u64 = 256 * 1024;
+
+/// The keys of `run`.
+const RUN_KEYS: [&str; 11] = [
+    "site",
+    "instance",
+    "released",
+    "noop",
+    "batch",
+    "canary",
+    "max_failures",
+    "continue_independent",
+    "by_group",
+    "timeout",
+    "total_timeout",
+];
 
 /// Reads every rule of a code tree, by name. Blocks.
 pub fn read_all(tree: &Path) -> Result<Vec<Reactor>, CompileProblem> {
@@ -51,6 +68,7 @@ pub fn read_all(tree: &Path) -> Result<Vec<Reactor>, CompileProblem> {
                     ..problem_in_file(&file, message)
                 });
             }
+            check_site(tree, &reactor)?;
             all.insert(reactor.name.clone(), reactor);
         }
     }
@@ -59,6 +77,25 @@ pub fn read_all(tree: &Path) -> Result<Vec<Reactor>, CompileProblem> {
         return Err(problem_in_file(DIRECTORY, message));
     }
     Ok(all.into_values().collect())
+}
+
+/// Refuses a rule whose site is not in the code.
+fn check_site(tree: &Path, reactor: &Reactor) -> Result<(), CompileProblem> {
+    let Some(site) = reactor.run.as_ref().and_then(|run| run.site.as_ref()) else {
+        return Ok(());
+    };
+    let found = std::fs::symlink_metadata(tree.join(site));
+    if found.is_ok_and(|about| about.is_file()) {
+        return Ok(());
+    }
+    let message = format!(
+        "the site `{site}` of `{}` is not in this code",
+        reactor.name
+    );
+    Err(CompileProblem {
+        line: Some(reactor.line),
+        ..problem_in_file(&reactor.file, message)
+    })
 }
 
 fn read(tree: &Path, file: &str) -> Result<String, CompileProblem> {
@@ -94,6 +131,8 @@ struct Reader<'a> {
 /// The content of `then`.
 #[derive(Default)]
 struct RuleAction {
+    run: Option<ReactorRun>,
+    labels: BTreeMap<String, String>,
     trigger: Option<TriggerName>,
     hosts: Vec<String>,
     query: Option<String>,
@@ -140,6 +179,8 @@ impl Reader<'_> {
             ttl: then.ttl,
             deadline_seconds: then.deadline_seconds,
             limits,
+            run: then.run,
+            labels: then.labels,
         })
     }
 
@@ -197,13 +238,15 @@ impl Reader<'_> {
 
     fn then(&self, node: &Node) -> Result<RuleAction, CompileProblem> {
         let mut then = RuleAction::default();
-        for (key, value) in self.map(node, "`then`")? {
+        let pairs = self.map(node, "`then`")?;
+        for (key, value) in pairs {
             match key.key_text().as_str() {
                 "trigger" => {
                     let name = TriggerName::new(self.text(value, "trigger")?);
                     let name = name.map_err(|error| self.at(value, error.to_string()))?;
                     then.trigger = Some(name);
                 }
+                "run" => then.run = Some(self.run(value)?),
                 "hosts" => then.hosts = self.hosts(value)?,
                 "query" => {
                     let query = self.text(value, "query")?;
@@ -211,16 +254,126 @@ impl Reader<'_> {
                     checked.map_err(|error| self.at(value, error.to_string()))?;
                     then.query = Some(query);
                 }
+                "labels" => then.labels = self.labels(value)?,
                 "reason" => then.reason = Some(self.text(value, "reason")?),
                 "ttl" => then.ttl = Some(self.number(value, "ttl", 64)?),
                 "deadline" => then.deadline_seconds = Some(self.span(value, "deadline")?),
                 _ => {
-                    let known = ["trigger", "hosts", "query", "reason", "ttl", "deadline"];
+                    let known = [
+                        "trigger", "run", "hosts", "query", "labels", "reason", "ttl", "deadline",
+                    ];
                     return Err(self.unknown(key, &known));
                 }
             }
         }
+        let Some(run) = &then.run else {
+            return Ok(then);
+        };
+        let key_of = |name: &str| pairs.iter().find(|(key, _)| key.as_text() == Some(name));
+        for other in ["trigger", "deadline"] {
+            if let Some((key, _)) = key_of(other) {
+                let message = format!("`{other}` cannot be combined with `run`");
+                return Err(self.at(key, message));
+            }
+        }
+        if run.site.is_none() && then.hosts.is_empty() && then.query.is_none() {
+            let message = "`run` needs a `site`, or `hosts` or a `query` next to it".to_owned();
+            return Err(self.at(node, message));
+        }
         Ok(then)
+    }
+
+    fn labels(&self, node: &Node) -> Result<BTreeMap<String, String>, CompileProblem> {
+        let mut labels = BTreeMap::new();
+        for (key, value) in self.map(node, "`labels`")? {
+            let name = key.key_text();
+            if !is_label_name(&name) {
+                let message = format!(
+                    "`{name}` is not a label: use letters, digits and `_`, and begin with a letter"
+                );
+                return Err(self.at(key, message));
+            }
+            let text = self.text(value, &name)?;
+            labels.insert(name, text);
+        }
+        Ok(labels)
+    }
+
+    /// Parses an ordered run: its site, its limits, and what its nodes apply.
+    fn run(&self, node: &Node) -> Result<ReactorRun, CompileProblem> {
+        let mut run = ReactorRun {
+            subject: OrderedRunSubject::Configured { environment: None },
+            ..ReactorRun::default()
+        };
+        for (key, value) in self.map(node, "`run`")? {
+            let name = key.key_text();
+            let options = &mut run.options;
+            match name.as_str() {
+                "site" => run.site = Some(self.site(value)?),
+                "instance" => run.instances = self.texts(value, &name)?,
+                "released" => {
+                    if self.boolean(value, &name)? {
+                        run.subject = OrderedRunSubject::Released;
+                    }
+                }
+                "noop" => options.noop = self.boolean(value, &name)?,
+                "batch" => options.batch = Some(self.share(value, &name)?),
+                "canary" => options.canary = self.number(value, &name, 100_000)?,
+                "max_failures" => options.max_failures = Some(self.share(value, &name)?),
+                "continue_independent" => {
+                    if self.boolean(value, &name)? {
+                        options.on_failure = OnFailure::ContinueIndependent;
+                    }
+                }
+                "by_group" => options.by_group = self.boolean(value, &name)?,
+                "timeout" => options.node_timeout_seconds = Some(self.span(value, &name)?),
+                "total_timeout" => {
+                    options.total_timeout_seconds = Some(self.span(value, &name)?);
+                }
+                _ => return Err(self.unknown(key, &RUN_KEYS)),
+            }
+        }
+        Ok(run)
+    }
+
+    /// Parses the path of a site in the code. Whether it exists is checked with the whole tree.
+    fn site(&self, node: &Node) -> Result<String, CompileProblem> {
+        let path = self.text(node, "site")?;
+        let parts = Path::new(&path).components();
+        let inside = parts
+            .into_iter()
+            .all(|part| matches!(part, Component::Normal(_)));
+        let known = [".yaml", ".yml", ".json"];
+        if !inside || !known.iter().any(|kind| path.ends_with(kind)) {
+            let message = format!(
+                "`{path}` must be a path in this repository to a site file (.yaml) or an environment \
+                 graph (.json)"
+            );
+            return Err(self.at(node, message));
+        }
+        Ok(path)
+    }
+
+    fn texts(&self, node: &Node, name: &str) -> Result<Vec<String>, CompileProblem> {
+        let items = match node.as_list() {
+            Some(items) => items.iter().collect(),
+            None => vec![node],
+        };
+        items.iter().map(|item| self.text(item, name)).collect()
+    }
+
+    fn boolean(&self, node: &Node, name: &str) -> Result<bool, CompileProblem> {
+        let value = node.to_json().as_bool();
+        value.ok_or_else(|| self.at(node, format!("`{name}` must be true or false")))
+    }
+
+    fn share(&self, node: &Node, name: &str) -> Result<NodeLimit, CompileProblem> {
+        let text = match node.to_json() {
+            Value::String(text) => text,
+            other => other.to_string(),
+        };
+        let parsed = text.parse::<NodeLimit>();
+        parsed.map_err(|error| self.at(node, format!("`{name}`: {error}")))
     }
 
     fn hosts(&self, node: &Node) -> Result<Vec<String>, CompileProblem> {
@@ -363,7 +516,7 @@ gone:
             ("[]", "1:1 a file of reactors must be a map, not a list"),
             (
                 "a:\n  when: {event: magic}\n",
-                "2:17 `magic` is not an event; use one of resource, run, node_lost, fact_changed, webhook, alert",
+                "2:17 `magic` is not an event; use one of resource, run, node_lost, fact_changed, webhook, alert, node_joined, run_finished, release_made",
             ),
             (
                 "a:\n  when:\n    event: resource\n    titel: x\n",
@@ -382,6 +535,27 @@ gone:
             (
                 "a:\n  then: {ttl: 0}\n",
                 "2:15 `ttl` must be a number from 1 to 64",
+            ),
+            (
+                "a:\n  then: {run: {site: ../site.yaml}}\n",
+                "2:22 `../site.yaml` must be a path in this repository to a site file (.yaml) or an \
+                 environment graph (.json)",
+            ),
+            (
+                "a:\n  then: {run: {batch: many}, hosts: b}\n",
+                "2:23 `batch`: `many` is neither a number nor a percentage such as `20%`",
+            ),
+            (
+                "a:\n  then: {run: {noop: true}}\n",
+                "2:9 `run` needs a `site`, or `hosts` or a `query` next to it",
+            ),
+            (
+                "a:\n  then: {run: {site: s.yaml}, trigger: b}\n",
+                "2:31 `trigger` cannot be combined with `run`",
+            ),
+            (
+                "a:\n  then: {labels: {a-b: x}}\n",
+                "2:19 `a-b` is not a label: use letters, digits and `_`, and begin with a letter",
             ),
             ("a,b: {}", "1:1 is not a valid reactor name"),
         ] {

@@ -209,6 +209,44 @@ async fn killed_at_any_write_an_event_fires_its_trigger_once() {
 }
 
 #[tokio::test]
+async fn killed_at_any_write_an_event_announces_its_run_once() {
+    let rules = "go: {when: {event: resource, status: failed}, then: {run: {batch: 1}, hosts: [lb-00, lb-01]}}\n";
+    let run = NodeRunId(uuid::Uuid::now_v7());
+    let mut cuts = 0;
+    for cut in [CutPoint::Before, CutPoint::After] {
+        for at in 0.. {
+            let inner = prepared_with(rules).await;
+            let cut_off = Arc::new(CutStore::new(inner.clone(), at, cut));
+            let store: SharedStore = cut_off.clone();
+            let first = Services::open(&store).await.expect("it starts");
+            let web = name("web-1");
+            // Any failure is because the process is gone.
+            if first.reports.take(&web, run, batch()).await.is_ok() {
+                let _ = first.work(&store).await;
+            }
+            let second = Services::open(&inner).await.expect("it starts");
+            let sent = second.reports.take(&web, run, batch()).await;
+            sent.expect("stored");
+            second.work(&inner).await.expect("it works");
+            let found = document::read_all(&*inner, keys::REACTOR_RUNS).await;
+            let found = found.expect("read");
+            assert_eq!(found.len(), 1, "cut {cut:?} write {at}");
+            let announced: AnnouncedRun = document::decode(&found[0]).expect("a run");
+            assert_eq!(announced.hosts, [name("lb-00"), name("lb-01")]);
+            assert_eq!(fired(&inner).await.len(), 0, "no trigger");
+            if !cut_off.is_cut() {
+                break;
+            }
+            cuts += 1;
+        }
+    }
+    assert!(
+        cuts >= 4,
+        "the event and its reaction, before and after: {cuts}"
+    );
+}
+
+#[tokio::test]
 async fn what_two_servers_react_to_at_once_is_announced_once() {
     let store = prepared().await;
     let other = Services::open(&store).await.expect("it starts");

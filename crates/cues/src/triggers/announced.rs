@@ -102,8 +102,6 @@ impl AnnouncedFiring {
         at: Timestamp,
     ) -> Self {
         let cause = TriggerCause {
-            name: trigger.to_string(),
-            ttl: bunraku_wire::api::triggers::DEFAULT_TTL - 1,
             reason: Some(reason),
             chain: vec![TriggerHop {
                 trigger: trigger.to_string(),
@@ -112,7 +110,10 @@ impl AnnouncedFiring {
                 at,
             }],
             firing: Some(id),
-            more: 0,
+            ..TriggerCause::new(
+                trigger.as_str(),
+                bunraku_wire::api::triggers::DEFAULT_TTL - 1,
+            )
         };
         Self {
             id,
@@ -127,6 +128,13 @@ impl AnnouncedFiring {
 
     fn trigger_news(&self) -> TriggerNews {
         let Progress { count, hosts, .. } = &self.progress;
+        if *count == 0 && hosts.unknown.is_empty() {
+            return TriggerNews::NoHosts {
+                by: self.by.clone(),
+                reason: (self.causes.first()).and_then(|cause| cause.reason.clone()),
+                tried: Vec::new(),
+            };
+        }
         notify::fired(self.id, &self.by, &self.causes, *count, hosts)
     }
 }

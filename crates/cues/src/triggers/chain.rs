@@ -49,14 +49,12 @@ pub fn continue_chains(
         .collect();
     let wanted = request.ttl.unwrap_or(DEFAULT_TTL);
     let cause = |ttl: u32, chain: Vec<TriggerHop>| TriggerCause {
-        name: trigger.to_string(),
-        ttl,
         reason: request.reason.clone(),
         chain,
         firing: Some(request.id),
-        more: 0,
+        ..TriggerCause::new(trigger.as_str(), ttl)
     };
-    if earlier.is_empty() || earlier.len() < request.causes.len() {
+    if earlier.is_empty() || request.causes.iter().any(begins_a_chain) {
         return match wanted {
             0 => stopped(StopReason::HopLimit, vec![hop]),
             _ => ChainEffect::On(vec![cause(wanted - 1, vec![hop])]),
@@ -77,6 +75,12 @@ pub fn continue_chains(
         (true, Some((why, chain))) => stopped(why, chain),
         _ => ChainEffect::On(on),
     }
+}
+
+/// Returns whether a cause is the beginning of a chain. An ordered run is not: if a reactor
+/// started it, the chain of that reactor is among the causes, too.
+fn begins_a_chain(cause: &Cause) -> bool {
+    !matches!(cause, Cause::Trigger(_) | Cause::Run { .. })
 }
 
 fn stopped(why: StopReason, chain: Vec<TriggerHop>) -> ChainEffect {

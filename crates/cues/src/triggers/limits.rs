@@ -175,12 +175,8 @@ mod tests {
         for number in 0..1_000 {
             let host = NodeName::new(format!("n{}", number % 3)).expect("a name");
             let cause = TriggerCause {
-                name: "go".to_owned(),
-                ttl: 7,
                 reason: Some(number.to_string()),
-                chain: Vec::new(),
-                firing: None,
-                more: 0,
+                ..TriggerCause::new("go", 7)
             };
             held.add(vec![host], vec![cause], &limits, at(number));
         }

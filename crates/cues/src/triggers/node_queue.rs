@@ -118,7 +118,10 @@ impl NodeQueue {
 
 /// Returns whether two causes are the same firing by the same path, however many came with it.
 fn is_same(one: &TriggerCause, other: &TriggerCause) -> bool {
-    one.firing == other.firing && one.name == other.name && one.chain == other.chain
+    one.firing == other.firing
+        && one.name == other.name
+        && one.chain == other.chain
+        && one.labels == other.labels
 }
 
 fn triggers_of<'a>(names: impl Iterator<Item = &'a TriggerName>) -> Vec<TriggerName> {
@@ -136,12 +139,8 @@ mod tests {
 
     fn cause(number: u128) -> TriggerCause {
         TriggerCause {
-            name: "go".to_owned(),
-            ttl: 7,
-            reason: None,
-            chain: Vec::new(),
             firing: Some(FiringId(Uuid::from_u128(number))),
-            more: 0,
+            ..TriggerCause::new("go", 7)
         }
     }
 

@@ -172,7 +172,14 @@ impl Triggers {
         };
         let mut added = false;
         for firing in &notice.firings {
-            added |= queue.add(firing.trigger, firing.causes, firing.expires);
+            let own: Vec<TriggerCause> = (firing.causes.iter())
+                .filter(|cause| cause.concerns(notice.host))
+                .map(|cause| TriggerCause {
+                    hosts: Vec::new(),
+                    ..cause.clone()
+                })
+                .collect();
+            added |= queue.add(firing.trigger, &own, firing.expires);
         }
         Ok(if added {
             self.write_queue(transaction, notice.host, entry, queue, by)

@@ -108,12 +108,8 @@ async fn held(store: &SharedStore) {
     triggers.define(&trigger(), &limits).await.expect("limited");
     let mut held = HeldFirings::default();
     let cause = TriggerCause {
-        name: trigger().to_string(),
-        ttl: 7,
-        reason: None,
-        chain: Vec::new(),
         firing: Some(FiringId(Uuid::now_v7())),
-        more: 0,
+        ..TriggerCause::new(trigger().as_str(), 7)
     };
     let long_ago = Timestamp::UNIX_EPOCH;
     held.add(vec![name("lb-1")], vec![cause], &limits, long_ago);

@@ -49,6 +49,8 @@ pub struct ApplyOptions<'a> {
     pub sources: Arc<dyn Sources>,
     /// The facts for templates.
     pub facts: Arc<Map<String, Value>>,
+    /// The labels of the alert or call that started the run, for templates.
+    pub labels: Arc<Map<String, Value>>,
     pub commands: CommandSetting,
     pub other_nodes: Arc<OtherNodeOutputs>,
     /// Fires triggers and holds locks. By default, such requests fail.
@@ -79,6 +81,7 @@ impl<'a> ApplyOptions<'a> {
             state_directory: state_directory.into(),
             sources: Arc::new(LocalSources::default()),
             facts: Arc::new(Map::new()),
+            labels: Arc::new(Map::new()),
             commands: CommandSetting::default(),
             other_nodes: Arc::default(),
             coordinator: Arc::new(NoCoordinator),
@@ -142,6 +145,7 @@ pub fn apply_plan(plan: &CatalogPlan, how: ApplyOptions<'_>) -> Result<Summary, 
             state_directory: how.state_directory,
             sources: how.sources,
             facts: how.facts,
+            labels: how.labels,
             commands: how.commands,
             managed: Some(plan),
             coordinator: how.coordinator,

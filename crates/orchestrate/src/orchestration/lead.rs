@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
-use bunraku_model::{FiringId, NodeName, RunId};
+use bunraku_model::{FiringId, NodeName, RunId, TriggerName};
 use bunraku_plan::run::{
-    Action, Event, Run, RunLogEntry, RunOutcome, RunPhase, RunRecord, StepState, UnavailableNode,
-    UnavailableReason,
+    Action, Event, Run, RunEnd, RunLogEntry, RunOutcome, RunPhase, RunRecord, StepState,
+    UnavailableNode, UnavailableReason,
 };
 use bunraku_plan::{PlannedWork, StepIndex};
 use bunraku_store::{Compare, settle};
+use bunraku_wire::api::triggers::{TriggerEvent, TriggerNews};
 use bytes::Bytes;
 use futures::FutureExt;
+use uuid::Uuid;
 
 use super::Inner;
 use super::log::{self, LeadershipLost, LogWriter};
@@ -226,6 +228,17 @@ impl Leader<'_> {
         if let Some(announced) = announced(&self.record, end.outcome, now) {
             transaction = announced.put_in(transaction);
         }
+        let changed = self
+            .run
+            .statuses()
+            .iter()
+            .map(|status| status.changed)
+            .sum();
+        transaction = (self.inner.reactors).run_finished(transaction, &self.record, &end, changed);
+        if let Some(event) = ended_for_reactor(&self.record, &end, now) {
+            let key = keys::trigger_event(Uuid::now_v7());
+            transaction = transaction.put(key, document::encode(&event));
+        }
         settle(&*self.inner.store, transaction).await?;
         let over = self.inner.store.get(&keys::run_end(id)).await?.is_some();
         // A run that succeeded is not resumed, so it needs its catalogs no longer.
@@ -253,6 +266,25 @@ fn announced(
     Some(AnnouncedFiring {
         query: hook.query.clone(),
         ..AnnouncedFiring::beginning(id, trigger, by, hosts, reason, at)
+    })
+}
+
+/// Returns the entry in the history of the reactor that started the run.
+fn ended_for_reactor(
+    record: &RunRecord,
+    end: &RunEnd,
+    at: jiff::Timestamp,
+) -> Option<TriggerEvent> {
+    let cause = record.causes.first()?;
+    Some(TriggerEvent {
+        trigger: TriggerName::new(cause.name.as_str()).ok()?,
+        at,
+        what: TriggerNews::RunEnded {
+            by: record.by.clone(),
+            run: record.id,
+            outcome: end.outcome,
+            failed: end.tally.finished() - end.tally.succeeded,
+        },
     })
 }
 

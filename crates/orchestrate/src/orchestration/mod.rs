@@ -41,6 +41,8 @@ use bunraku_control::find_nodes::check_node_query;
 use bunraku_control::keys::RunRequestKind;
 use bunraku_control::reports::Reports;
 use bunraku_control::{ServiceError, keys};
+use bunraku_cues::reactors::ReactorInbox;
+use bunraku_wire::api::TriggerCause;
 pub use holds::Hold;
 
 /// Bytes of a plan per key: stores accept a megabyte.
@@ -86,6 +88,16 @@ struct Inner {
     plans: Plans,
     options: OrchestrationOptions,
     holds: hold_board::HoldBoard,
+    reactors: ReactorInbox,
+}
+
+/// Where a run comes from.
+#[derive(Clone, Debug)]
+pub struct RunOrigin {
+    pub id: RunId,
+    pub by: String,
+    /// The chain of causes, if a reactor starts it.
+    pub causes: Vec<TriggerCause>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -101,6 +113,7 @@ impl Orchestration {
         reports: Reports,
         plans: Plans,
         options: OrchestrationOptions,
+        reactors: ReactorInbox,
     ) -> Self {
         Self {
             inner: Arc::new(Inner {
@@ -111,12 +124,28 @@ impl Orchestration {
                 plans,
                 options,
                 holds: hold_board::HoldBoard::default(),
+                reactors,
             }),
         }
     }
 
     /// Accepts a run. Some server leads it from here on.
     pub async fn create(&self, new: NewRun, by: &str) -> Result<RunRecord, ServiceError> {
+        let origin = RunOrigin {
+            id: RunId(Uuid::now_v7()),
+            by: by.to_owned(),
+            causes: Vec::new(),
+        };
+        self.create_from(new, origin).await
+    }
+
+    /// Accepts a run under an id that its origin determines. A second call with the same id
+    /// changes nothing.
+    pub async fn create_from(
+        &self,
+        new: NewRun,
+        origin: RunOrigin,
+    ) -> Result<RunRecord, ServiceError> {
         self.check_due_and_hooks(&new)?;
         let plan = self.bound(new.plan.clone()).await?;
         let done = match new.resumes {
@@ -124,7 +153,7 @@ impl Orchestration {
             None => Vec::new(),
         };
         let record = RunRecord {
-            id: RunId(Uuid::now_v7()),
+            id: origin.id,
             plan: plan.id,
             environment: plan.environment.clone(),
             steps: plan.steps.len(),
@@ -133,13 +162,14 @@ impl Orchestration {
             subject: plan.subject.clone(),
             due: new.due,
             hooks: new.hooks,
-            by: by.to_owned(),
+            by: origin.by,
             created: self.inner.clock.now(),
             reason: new.reason,
             site: new.site,
             resumes: new.resumes,
             done,
             replanned: new.replanned,
+            causes: origin.causes,
         };
         self.refuse_stale(&plan, &record).await?;
         self.write_plan(record.id, &plan).await?;

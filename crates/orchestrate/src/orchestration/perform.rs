@@ -7,7 +7,7 @@ use bunraku_model::{CommandId, NodeName, NodeRunId};
 use bunraku_plan::run::{Action, OrderedRunSubject, Run, RunRecord};
 use bunraku_plan::{PlanStep, PlannedWork, StepIndex};
 use bunraku_store::{Compare, Swap, compare_and_swap};
-use bunraku_wire::api::{Cause, Command, Envelope, RunMode, RunRequest, RunSubject};
+use bunraku_wire::api::{Cause, Command, Envelope, RunMode, RunRequest, RunSubject, TriggerCause};
 use futures::StreamExt;
 use jiff::{SignedDuration, Timestamp};
 use uuid::Uuid;
@@ -65,7 +65,7 @@ impl Inner {
                 let expires = later(now, record.options.start_timeout_seconds);
                 let request = RunRequest {
                     id: node_run,
-                    causes: vec![Cause::Run { run: record.id }],
+                    causes: causes_of(record, &node),
                     mode: Some(if record.options.noop {
                         RunMode::Noop
                     } else {
@@ -169,6 +169,21 @@ impl Inner {
         })
         .await
     }
+}
+
+/// Returns the causes of a node's run: this run, and the reactor that started it.
+fn causes_of(record: &RunRecord, node: &NodeName) -> Vec<Cause> {
+    let of_reactor = (record.causes.iter())
+        .filter(|cause| cause.concerns(node))
+        .map(|cause| {
+            Cause::Trigger(TriggerCause {
+                hosts: Vec::new(),
+                ..cause.clone()
+            })
+        });
+    let mut causes = vec![Cause::Run { run: record.id }];
+    causes.extend(of_reactor);
+    causes
 }
 
 fn envelope(

@@ -115,7 +115,15 @@ impl World {
         let plans = Plans::new(store.clone(), reports.clone(), releases, catalogs, diffs);
         let options = OrchestrationOptions::default();
         let server = ServerId(Uuid::new_v4());
-        Orchestration::new(store, clock(), server, reports, plans, options)
+        Orchestration::new(
+            store,
+            clock(),
+            server,
+            reports,
+            plans,
+            options,
+            ReactorInbox::default(),
+        )
     }
 
     /// Starts agents that execute the requested runs, each id once.

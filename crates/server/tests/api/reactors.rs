@@ -84,6 +84,16 @@ async fn fired(server: &TestServer) -> Vec<String> {
     fired.collect()
 }
 
+/// Returns what was tried for each event without a known host, oldest first.
+async fn without_hosts(server: &TestServer) -> Vec<String> {
+    let events = history(server).await;
+    let tried = events.iter().filter_map(|event| match &event.what {
+        TriggerNews::NoHosts { tried, .. } => Some(tried.join("; ")),
+        _ => None,
+    });
+    tried.collect()
+}
+
 async fn fires(server: &TestServer, expected: &[&str]) {
     eventually(async || {
         let fired = fired(server).await;
@@ -299,7 +309,7 @@ disk:
     // In the format that Alertmanager sends.
     let alert = |status: &str, node: &str| {
         json!({"status": status, "labels": {"alertname": "DiskFull", "node": node},
-            "annotations": {}, "startsAt": "2026-01-01T00:00:00Z", "fingerprint": "f"})
+            "annotations": {}, "startsAt": "2026-01-01T00:00:00Z", "fingerprint": format!("{status} {node}")})
     };
     let body = json!({"version": "4", "groupKey": "{}:{}", "status": "firing", "receiver": "bunraku",
         "alerts": [alert("firing", "db-1"), alert("resolved", "db-1"), alert("firing", "elsewhere"), alert("firing", "../x")]})
@@ -331,14 +341,202 @@ disk:
         "{reply}"
     );
     // A rule of one environment starts nothing in another.
-    fires(
-        &server,
-        &["clean at db-1 (1 unknown): alert DiskFull is firing, and 2 more"],
-    )
-    .await;
-    assert_eq!(call(&server, path, &[&bearer], "{").0, 400);
+    let expected = "clean at db-1: alert DiskFull is firing, and 2 more";
+    fires(&server, &[expected]).await;
+    assert_eq!(
+        without_hosts(&server).await,
+        ["`elsewhere` is a node of environment other; `../x` is not a host name"]
+    );
+    // The same alerts again, as after a lost reply.
+    let (code, reply) = call(&server, path, &[&bearer], &body);
+    assert_eq!((code, &reply["taken"]), (200, &json!(0)), "{reply}");
+    for unusable in [
+        "",
+        "{",
+        "null",
+        "{\"alerts\": []}",
+        "{\"alerts\": [{\"status\": \"firing\"}]}",
+        "{\"some\": \"other body\"}",
+    ] {
+        let (code, reply) = call(&server, path, &[&bearer], unusable);
+        assert_eq!(code, 400, "{unusable}: {reply}");
+        assert!(reply["error"]["message"].is_string(), "{unusable}: {reply}");
+    }
+    let (code, reply) = call(&server, "production/events/typo", &[&bearer], &body);
+    assert_eq!(code, 400, "{reply}");
     let large = format!("\"{}\"", "x".repeat(300_000));
     assert_eq!(call(&server, path, &[&bearer], &large).0, 413);
+    server.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_instance_is_found_by_its_name_without_the_port_and_by_the_facts_of_a_node() {
+    let rules = "
+disk:
+  when: {event: alert}
+  then: {trigger: clean, hosts: '${alert.labels.instance}', labels: {status: '${alert.status}'}}
+";
+    let (mut server, secret) = with_rules(rules).await;
+    let (web, db) = (server.node("web-1").await, server.node("db-1").await);
+    let facts =
+        json!({"networking": {"ip": "10.0.0.5", "hostname": "database", "fqdn": "database.lan"}});
+    submit(&db, "db-1", facts).await;
+    let stored = r#"[{"certname":"db-1"}]"#;
+    becomes(
+        &server,
+        r#"nodes[certname] { facts.networking.ip = "10.0.0.5" }"#,
+        stored,
+    )
+    .await;
+    let bearer = format!("Authorization: Bearer {secret}");
+    let alerted = |instance: &str| {
+        let body = json!({"groupKey": "g", "alerts": [{"status": "firing",
+            "labels": {"alertname": "Disk", "instance": instance, "severity": "page"}}]});
+        let path = "production/events/prometheus";
+        let (code, reply) = call(&server, path, &[&bearer], &body.to_string());
+        assert_eq!((code, &reply["taken"]), (200, &json!(1)), "{reply}");
+    };
+    let mut stream = open_stream(&web, "web-1").await;
+    alerted("web-1:9100");
+    let (id, causes) = next_run(&mut stream).await;
+    answer(&web, "web-1", id).await;
+    let Cause::Trigger(cause) = &causes[0] else {
+        panic!("a trigger, not {causes:?}");
+    };
+    let labels: Vec<(&str, &str)> = (cause.labels.iter())
+        .map(|(name, value)| (name.as_str(), value.as_str()))
+        .collect();
+    let expected = [
+        ("alertname", "Disk"),
+        ("instance", "web-1:9100"),
+        ("severity", "page"),
+        ("status", "firing"),
+    ];
+    assert_eq!(labels, expected);
+    for instance in ["10.0.0.5:9100", "database:9100", "database.lan"] {
+        alerted(instance);
+    }
+    let at = |host: &str| format!("clean at {host}: alert Disk is firing");
+    let expected = [at("web-1"), at("db-1"), at("db-1"), at("db-1")];
+    let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
+    fires(&server, &expected).await;
+    alerted("192.0.2.1:9100");
+    let expected = "`192.0.2.1:9100` is not a node of environment production";
+    eventually(async || without_hosts(&server).await == [expected]).await;
+    server.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_ordered_run_starts_once_and_refused_ones_and_its_end_are_in_the_history() {
+    let rules = "
+order:
+  when: {event: webhook, hook: ci, body.app: shop}
+  then: {run: {site: order.yaml, batch: 50%, canary: 1}, reason: 'build ${body.build}'}
+lost:
+  when: {event: webhook, hook: ci, body.app: other}
+  then: {run: {site: order.yaml, instance: nothing}}
+none:
+  when: {event: webhook, hook: ci, body.app: none}
+  then: {run: {site: order.yaml}, hosts: '${body.host}'}
+ended:
+  when: {event: run_finished, by: 'reactor order*', outcome: refused}
+  then: {hosts: lb-1}
+joined:
+  when: {event: node_joined, node: 'new-*'}
+  then: {hosts: lb-1}
+released:
+  when: {event: release_made}
+  then: {hosts: lb-1, reason: '${kind} release'}
+  limits: {interval: 1h}
+";
+    let server = TestServer::start().await;
+    let code = repository(rules);
+    code.commit(&[(
+        "order.yaml",
+        "applications:\n  shop:\n    components:\n      db: {node: db-1, produces: [sql]}\n      web: {query: 'web-*', consumes: [sql]}\n",
+    )]);
+    let mut server = server;
+    let added = add(&server, "production", &code.url()).await;
+    for node in ["lb-1", "db-1", "web-1", "web-2"] {
+        server.node(node).await;
+    }
+    deploy(&server, "production").await;
+    eventually(async || reactors(&server).await.len() == 6).await;
+    let secret = added.hook_secret.expect("shown once");
+    let bearer = format!("Authorization: Bearer {secret}");
+    let built = |body: Value| {
+        let (code, reply) = call(
+            &server,
+            "production/events/ci",
+            &[&bearer],
+            &body.to_string(),
+        );
+        assert_eq!((code, &reply["taken"]), (200, &json!(1)), "{reply}");
+    };
+    built(json!({"app": "shop", "build": 7}));
+    // Its nodes are not connected, so the run ends without having started anything.
+    eventually(async || {
+        fired(&server)
+            .await
+            .iter()
+            .any(|text| text.starts_with("ended at lb-1: run "))
+    })
+    .await;
+    built(json!({"app": "other"}));
+    built(json!({"app": "none", "host": "lb-1"}));
+    let news = async || {
+        let events = history(&server).await;
+        let words = events.into_iter().filter_map(|event| match event.what {
+            TriggerNews::RunStarted { nodes, reason, .. } => Some(format!(
+                "{} {nodes} {}",
+                event.trigger,
+                reason.unwrap_or_default()
+            )),
+            TriggerNews::RunRefused { message, .. } => {
+                Some(format!("{}: {message}", event.trigger))
+            }
+            TriggerNews::RunEnded {
+                outcome, failed, ..
+            } => Some(format!("{} {outcome:?} {failed}", event.trigger)),
+            _ => None,
+        });
+        words.collect::<Vec<String>>()
+    };
+    eventually(async || news().await.len() == 4).await;
+    let news = news().await;
+    assert_eq!(news[0], "order 3 build 7");
+    assert_eq!(news[1], "order Refused 3");
+    assert!(news[2].starts_with("lost: "), "{news:?}");
+    assert!(news[2].contains("nothing"), "{news:?}");
+    assert_eq!(news[3], "none: the plan is empty: no node matches");
+    let runs: Vec<Value> = server.operator.get("/v1/runs").await.expect("runs");
+    assert_eq!(runs.len(), 1);
+    assert_eq!(runs[0]["by"], "reactor order of production");
+    assert_eq!(runs[0]["options"]["canary"], 1);
+    // Other events.
+    server.node("new-1").await;
+    eventually(async || {
+        fired(&server)
+            .await
+            .contains(&"joined at lb-1: new-1 joined".to_owned())
+    })
+    .await;
+    for node in ["db-1", "web-1"] {
+        let client = crate::repository::node(&server, &format!("{node}x")).await;
+        crate::repository::facts(&client, &format!("{node}x"), &json!({"role": "x"})).await;
+    }
+    let release = json!({"to": {"to": "everything"}});
+    let _: Result<Value, _> = server
+        .operator
+        .post("/v1/environments/production/releases", &release)
+        .await;
+    eventually(async || {
+        fired(&server)
+            .await
+            .iter()
+            .any(|text| text.starts_with("released at lb-1: "))
+    })
+    .await;
     server.shutdown().await;
 }
 

@@ -1,4 +1,4 @@
-//! Reactors: rules that fire a trigger when something happens.
+//! Reactors: rules that fire a trigger, or start an ordered run, when something happens.
 
 use std::collections::BTreeMap;
 
@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
+use super::ordered_runs::{OrderedRunSubject, RunOptions};
 use super::triggers::TriggerLimits;
 
 /// The kind of an event. Its other fields are in [`ReactorEvent::fields`].
@@ -24,18 +25,27 @@ pub enum ReactorEventKind {
     FactChanged,
     /// JSON was posted to the environment's hook: `hook`, `body`.
     Webhook,
-    /// Prometheus Alertmanager posted an alert to the hook: `hook`, `alert`.
+    /// Prometheus Alertmanager posted an alert to the hook: `hook`, `alert`, `repeated`.
     Alert,
+    /// A node joined: its first certificate was signed.
+    NodeJoined,
+    /// An ordered run ended: `run`, `outcome`, `by`, `reason`, `nodes`, `failed`, `changed`.
+    RunFinished,
+    /// A release was created: `release`, `kind`, `by`, `reason`, `nodes`, `changed`, `code_id`.
+    ReleaseMade,
 }
 
 impl ReactorEventKind {
-    pub const ALL: [(&'static str, Self); 6] = [
+    pub const ALL: [(&'static str, Self); 9] = [
         ("resource", Self::Resource),
         ("run", Self::Run),
         ("node_lost", Self::NodeLost),
         ("fact_changed", Self::FactChanged),
         ("webhook", Self::Webhook),
         ("alert", Self::Alert),
+        ("node_joined", Self::NodeJoined),
+        ("run_finished", Self::RunFinished),
+        ("release_made", Self::ReleaseMade),
     ];
 
     pub fn as_str(self) -> &'static str {
@@ -48,7 +58,7 @@ impl ReactorEventKind {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ReactorEvent {
     pub event: ReactorEventKind,
-    /// The node that it concerns. Hooks have none.
+    /// The node that it concerns. Hooks, ordered runs and releases have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub node: Option<NodeName>,
@@ -85,6 +95,29 @@ pub struct Reactor {
     pub deadline_seconds: Option<u64>,
     #[serde(default)]
     pub limits: ReactorLimits,
+    /// The ordered run to start, instead of firing the trigger.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<ReactorRun>,
+    /// Labels for the runs, besides those of an alert. `${…}` is replaced by a field.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+}
+
+/// An ordered run that a rule starts.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct ReactorRun {
+    /// The site file (.yaml) or environment graph (.json) in the environment's code. `hosts` and
+    /// `query` of the rule then limit the plan to these nodes. Without a site, these nodes run in
+    /// no particular order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub site: Option<String>,
+    /// Only these applications of the site.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub instances: Vec<String>,
+    #[serde(default)]
+    pub options: RunOptions,
+    #[serde(default)]
+    pub subject: OrderedRunSubject,
 }
 
 /// The limits of a rule that matched.
@@ -155,8 +188,17 @@ pub struct ReactorVerdict {
     /// The hosts at which it would fire.
     #[schema(value_type = Vec<String>)]
     pub hosts: Vec<NodeName>,
+    /// Hosts that the event names and that it would not use, with the reasons.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tried: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// The ordered run that it would start instead of firing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<ReactorRun>,
+    /// The labels that the runs would get.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
 }
 
 /// The answer to a hook's delivery.

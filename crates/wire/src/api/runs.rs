@@ -1,5 +1,7 @@
 //! Node runs: what a node should apply, and why.
 
+use std::collections::BTreeMap;
+
 use bunraku_model::{
     CatalogId, EnvironmentName, FiringId, NodeName, NodeRunId, ReleaseNumber, RunId,
 };
@@ -150,6 +152,14 @@ pub struct TriggerCause {
     /// The number of further firings that are not listed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub more: u64,
+    /// Labels of the alert or call that it began with, for the runs that it starts. They do not
+    /// pass to what these runs trigger.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// If not empty, the cause concerns only these of the hosts that the firing starts runs on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    pub hosts: Vec<NodeName>,
 }
 
 impl TriggerCause {
@@ -162,7 +172,14 @@ impl TriggerCause {
             chain: Vec::new(),
             firing: None,
             more: 0,
+            labels: BTreeMap::new(),
+            hosts: Vec::new(),
         }
+    }
+
+    /// Returns whether the cause concerns a host of its firing.
+    pub fn concerns(&self, host: &NodeName) -> bool {
+        self.hosts.is_empty() || self.hosts.contains(host)
     }
 }
 

@@ -1,10 +1,11 @@
 //! Triggers start runs on other nodes and carry the chain of causes.
 
-use bunraku_model::{FiringId, NodeMatcher, NodeName, TriggerName};
+use bunraku_model::{FiringId, NodeMatcher, NodeName, RunId, TriggerName};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::ordered_runs::RunOutcome;
 use super::{Cause, TriggerHop};
 
 /// The default number of hops in a chain of triggers.
@@ -223,4 +224,53 @@ pub enum TriggerNews {
         node: NodeName,
         message: String,
     },
+    /// A reactor matched, but its event names no known host, so nothing was started.
+    NoHosts {
+        by: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+        /// The hosts that the event names, and why each of them was not used.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        tried: Vec<String>,
+    },
+    /// A reactor started an ordered run.
+    RunStarted {
+        by: String,
+        #[schema(value_type = String)]
+        run: RunId,
+        nodes: usize,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+    },
+    /// The ordered run of a reactor was refused. Nothing ran.
+    RunRefused {
+        by: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+        message: String,
+    },
+    /// The ordered run of a reactor has ended.
+    RunEnded {
+        by: String,
+        #[schema(value_type = String)]
+        run: RunId,
+        outcome: RunOutcome,
+        /// The number of nodes that did not succeed.
+        failed: usize,
+    },
+}
+
+impl TriggerNews {
+    /// Returns the reactor, operator, node or run that caused it, as far as the entry names it.
+    pub fn by(&self) -> Option<&str> {
+        match self {
+            Self::Fired { by, .. }
+            | Self::Stopped { by, .. }
+            | Self::NoHosts { by, .. }
+            | Self::RunStarted { by, .. }
+            | Self::RunRefused { by, .. }
+            | Self::RunEnded { by, .. } => Some(by),
+            Self::Expired { .. } | Self::Refused { .. } => None,
+        }
+    }
 }

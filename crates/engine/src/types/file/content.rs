@@ -146,7 +146,7 @@ fn wanted(
                     })?
                 }
             };
-            let rendered = template::render(&text, access.facts(), context);
+            let rendered = template::render(&text, access.facts(), access.labels(), context);
             let rendered = rendered.map_err(|error| StepError::because("no content", error))?;
             ContentLocation::Made(rendered.into_bytes())
         }

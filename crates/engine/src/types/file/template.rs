@@ -18,11 +18,12 @@ pub(crate) struct TemplateError {
     source: minijinja::Error,
 }
 
-/// Renders a template. `facts` are also available as `grains`. Names in the context
-/// take precedence.
+/// Renders a template. `facts` are also available as `grains`. `labels` is a map, which is empty
+/// unless an alert or call started the run. Names in the context take precedence.
 pub(crate) fn render(
     text: &str,
     facts: &Map<String, Value>,
+    labels: &Map<String, Value>,
     context: &Map<String, Value>,
 ) -> Result<String, TemplateError> {
     let mut environment = Environment::new();
@@ -34,6 +35,7 @@ pub(crate) fn render(
     let mut variables = Map::new();
     variables.insert("facts".to_owned(), Value::Object(facts.clone()));
     variables.insert("grains".to_owned(), Value::Object(facts.clone()));
+    variables.insert("labels".to_owned(), Value::Object(labels.clone()));
     variables.extend(context.clone());
     let rendered = environment.render_str(text, Serde(&variables));
     rendered.map_err(|source| TemplateError {
@@ -56,14 +58,24 @@ mod tests {
         let facts = map(json!({"os": {"family": "Debian"}}));
         let text = "{{ name }} on {{ facts.os.family }}{% if grains.os.family.startswith('Deb') %}!{% endif %}\n";
         assert_eq!(
-            render(text, &facts, &map(json!({"name": "web"}))).expect("text"),
+            render(text, &facts, &Map::new(), &map(json!({"name": "web"}))).expect("text"),
             "web on Debian!\n"
         );
     }
 
     #[test]
+    fn labels_fill_a_template_and_may_be_missing() {
+        let text = "{{ labels.severity | default('none') }}";
+        let labels = map(json!({"severity": "{{ facts }}"}));
+        let render = |labels| render(text, &Map::new(), labels, &Map::new()).expect("text");
+        assert_eq!(render(&labels), "{{ facts }}", "a label is data");
+        assert_eq!(render(&Map::new()), "none");
+    }
+
+    #[test]
     fn what_is_undefined_fails_with_its_line() {
-        let error = render("a\n{{ nothing }}\n", &Map::new(), &Map::new()).expect_err("undefined");
+        let error = render("a\n{{ nothing }}\n", &Map::new(), &Map::new(), &Map::new())
+            .expect_err("undefined");
         assert_eq!(error.to_string(), "the template failed at line 2");
     }
 
@@ -71,6 +83,6 @@ mod tests {
     fn a_loop_without_end_runs_out_of_fuel() {
         let text =
             "{% for a in range(99999) %}{% for b in range(99999) %}x{% endfor %}{% endfor %}";
-        assert!(render(text, &Map::new(), &Map::new()).is_err());
+        assert!(render(text, &Map::new(), &Map::new(), &Map::new()).is_err());
     }
 }

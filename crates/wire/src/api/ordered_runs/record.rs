@@ -9,6 +9,7 @@ use super::event::RunLogEntry;
 use super::options::RunOptions;
 use super::outcome::{RunOutcome, StepCounts};
 use super::plan::{PlanId, RunPlan, StepIndex};
+use crate::api::TriggerCause;
 
 /// What each node applies.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
@@ -163,6 +164,9 @@ pub struct RunRecord {
     /// `true` if the plan is another one than that of the run that this one resumes.
     #[serde(default)]
     pub replanned: bool,
+    /// The chain of causes, if a reactor started the run. The runs of its nodes carry it on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub causes: Vec<TriggerCause>,
 }
 
 impl RunRecord {
