@@ -114,6 +114,7 @@ impl Run<'_> {
             registered: &self.plan.registered,
             secret: &self.plan.secret,
             other_nodes: &self.other_nodes,
+            labels: &self.context.labels,
         };
         let resolved = known.resolve(declaration)?;
         let known =

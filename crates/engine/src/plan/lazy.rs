@@ -1,5 +1,9 @@
-//! Outputs as variables: `${ NAME.stdout }` in a later state's parameters, and
-//! `${ node("db1").NAME.stdout }` of another node.
+//! Outputs as variables: `${ NAME.stdout }` in a later state's parameters,
+//! `${ node("db1").NAME.stdout }` of another node, and `${ label("severity", "none") }` of the
+//! alert that started the run.
+//!
+//! A label is text from outside, so it is never put into a command line: commands read it from
+//! their environment.
 //!
 //! For this node, only registered names count, so a shell's own `${HOME}` is left as it
 //! is. A use implies the order. A parameter that reads a secret output is a secret
@@ -23,9 +27,7 @@ pub(super) fn registered_names(catalog: &Catalog) -> HashSet<&str> {
 /// Returns true if a declaration uses a registered name, or one of another node.
 pub(super) fn waits(declaration: &Declaration, registered: &HashSet<&str>) -> bool {
     (declaration.parameters().values()).any(|value| {
-        let used = |expression: &&str| {
-            read_of_node(expression).is_some() || registered.contains(root(expression))
-        };
+        let used = |expression: &&str| is_read(expression) || registered.contains(root(expression));
         uses(value).iter().any(used)
     })
 }
@@ -54,7 +56,7 @@ pub(super) fn edges(plan: &CatalogPlan) -> Vec<Edge> {
         };
         let used: HashSet<&str> = (declaration.parameters().values())
             .flat_map(uses)
-            .filter(|expression| read_of_node(expression).is_none())
+            .filter(|expression| !is_read(expression))
             .map(root)
             .collect();
         let sources = used.iter().filter_map(|name| registers.get(name));
@@ -116,6 +118,32 @@ fn read_of_node(expression: &str) -> Option<(&str, &str)> {
     (!node.is_empty() && !root(path).is_empty()).then_some((node, path))
 }
 
+/// Splits `label("severity", "none")` into the name and the default.
+fn read_of_label(expression: &str) -> Option<(&str, Option<&str>)> {
+    let (name, rest) = quoted(expression.strip_prefix("label(")?)?;
+    let rest = rest.trim_start();
+    if rest == ")" {
+        return Some((name, None));
+    }
+    let (default, rest) = quoted(rest.strip_prefix(',')?)?;
+    (rest.trim_start() == ")").then_some((name, Some(default)))
+}
+
+/// Splits a quoted text and what follows it.
+fn quoted(text: &str) -> Option<(&str, &str)> {
+    let text = text.trim_start();
+    let quote = text.chars().next().filter(|c| matches!(c, '"' | '\''))?;
+    text[1..].split_once(quote)
+}
+
+/// Returns whether an expression reads something other than an output of this node.
+fn is_read(expression: &str) -> bool {
+    read_of_node(expression).is_some() || read_of_label(expression).is_some()
+}
+
+/// The parameters of `exec` that a shell may interpret.
+const COMMAND_LINES: [&str; 5] = ["command", "unless", "onlyif", "refresh", "name"];
+
 /// The outputs that a run knows.
 pub(crate) struct KnownOutputs<'a> {
     /// Every registered name of this node whose step ran.
@@ -124,6 +152,8 @@ pub(crate) struct KnownOutputs<'a> {
     /// The names whose outputs are secrets.
     pub(crate) secret: &'a HashSet<String>,
     pub(crate) other_nodes: &'a OtherNodeOutputs,
+    /// The labels of the alert or call that started the run.
+    pub(crate) labels: &'a Map<String, Value>,
 }
 
 impl KnownOutputs<'_> {
@@ -133,8 +163,22 @@ impl KnownOutputs<'_> {
         declaration: &Declaration<'static>,
     ) -> Result<Declaration<'static>, StepError> {
         let mut declaration = declaration.clone();
+        let is_exec = declaration
+            .reference()
+            .type_name()
+            .eq_ignore_ascii_case("exec");
         let mut secret = Vec::new();
         for (name, value) in declaration.parameters_mut() {
+            let mut labels = uses(value).into_iter().filter_map(read_of_label);
+            if is_exec
+                && COMMAND_LINES.contains(&name.as_str())
+                && let Some((label, _)) = labels.next()
+            {
+                return Err(StepError::new(format!(
+                    "a label must not be part of a command: use \"$BUNRAKU_LABEL_{}\" in it",
+                    label.to_ascii_uppercase()
+                )));
+            }
             if uses(value)
                 .iter()
                 .any(|used| self.secret.contains(root(used)))
@@ -155,7 +199,7 @@ impl KnownOutputs<'_> {
             }
             Value::String(text) => {
                 let ours = |expression: &str| {
-                    read_of_node(expression).is_some() || self.registered.contains(root(expression))
+                    is_read(expression) || self.registered.contains(root(expression))
                 };
                 let found: Vec<_> = (expressions(text))
                     .filter(|(_, expression)| ours(expression))
@@ -182,6 +226,15 @@ impl KnownOutputs<'_> {
     }
 
     fn look_up(&self, expression: &str) -> Result<Value, StepError> {
+        if let Some((name, default)) = read_of_label(expression) {
+            let given = self.labels.get(name).cloned();
+            let given = given.or_else(|| default.map(|default| default.into()));
+            return given.ok_or_else(|| {
+                StepError::unknown_outputs(format!(
+                    "this run has no label `{name}`: it was not started by an alert with it"
+                ))
+            });
+        }
         let (outputs, path) = match read_of_node(expression) {
             Some((node, path)) => {
                 let given = self.other_nodes.get(node, root(path));
@@ -228,6 +281,23 @@ fn missing(expression: &str, name: &str, outputs: &Map<String, Value>) -> StepEr
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_label_has_a_name_and_perhaps_a_default() {
+        let read = |text| read_of_label(text);
+        assert_eq!(read("label(\"severity\")"), Some(("severity", None)));
+        assert_eq!(read("label( 'a' , 'b c' )"), Some(("a", Some("b c"))));
+        for text in [
+            "label",
+            "label()",
+            "label(a)",
+            "label('a'",
+            "label('a').b",
+            "label('a' 'b')",
+        ] {
+            assert_eq!(read(text), None, "{text}");
+        }
+    }
 
     #[test]
     fn a_read_of_another_node_is_distinguished_from_a_use_of_a_name() {

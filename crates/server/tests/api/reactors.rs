@@ -508,7 +508,7 @@ released:
     assert_eq!(news[1], "order Refused 3");
     assert!(news[2].starts_with("lost: "), "{news:?}");
     assert!(news[2].contains("nothing"), "{news:?}");
-    assert_eq!(news[3], "none: the plan is empty: no node matches");
+    assert_eq!(news[3], "none: the filter matches nothing");
     let runs: Vec<Value> = server.operator.get("/v1/runs").await.expect("runs");
     assert_eq!(runs.len(), 1);
     assert_eq!(runs[0]["by"], "reactor order of production");
@@ -521,15 +521,14 @@ released:
             .contains(&"joined at lb-1: new-1 joined".to_owned())
     })
     .await;
-    for node in ["db-1", "web-1"] {
-        let client = crate::repository::node(&server, &format!("{node}x")).await;
-        crate::repository::facts(&client, &format!("{node}x"), &json!({"role": "x"})).await;
-    }
-    let release = json!({"to": {"to": "everything"}});
-    let _: Result<Value, _> = server
+    crate::repository::node(&server, "app-1").await;
+    crate::repository::settled(&server, "app-1").await;
+    let release = json!({"to": "everything", "mode": "enforce"});
+    let made: Result<Value, _> = server
         .operator
-        .post("/v1/environments/production/releases", &release)
+        .post("/v1/releases/production", &release)
         .await;
+    made.expect("released");
     eventually(async || {
         fired(&server)
             .await

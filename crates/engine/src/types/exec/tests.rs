@@ -523,3 +523,57 @@ fn outputs_of_other_nodes_are_put_in_and_what_is_missing_fails_its_reader_alone(
     assert_eq!(outcome_of(&summary, "lost").status, Status::Pending);
     assert!(summary.succeeded());
 }
+
+#[test]
+fn labels_are_put_in_as_data_and_refused_in_a_command_line() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let out = directory.path().join("out").display().to_string();
+    let states = json!([
+        plain_state(
+            "File",
+            &out,
+            json!({"ensure": "file", "content": "${ label('severity') } ${ label(\"team\", \"ops\") }"})
+        ),
+        plain_state(
+            "Exec",
+            "safe",
+            json!({"command": "echo \"$BUNRAKU_LABEL_SEVERITY\"", "register": "safe"})
+        ),
+        plain_state(
+            "Exec",
+            "unsafe",
+            json!({"command": "echo ${ label('severity') }"})
+        ),
+        plain_state(
+            "File",
+            &format!("{out}2"),
+            json!({"ensure": "file", "content": "${ label('none') }"})
+        ),
+    ]);
+    let catalog = crate::types::testing::catalog(states);
+    let registry = crate::Registry::standard();
+    let plan = crate::CatalogPlan::new(&catalog, &registry, crate::PlanOptions::default());
+    let plan = plan.expect("a plan");
+    let heard = RecordedEvents::default();
+    let cancellation = crate::Cancellation::new().expect("a pipe");
+    let labels = json!({"severity": "$(touch x)"});
+    let how = crate::ApplyOptions {
+        labels: std::sync::Arc::new(labels.as_object().cloned().expect("a map")),
+        commands: crate::CommandSetting {
+            environment: vec![("BUNRAKU_LABEL_SEVERITY".to_owned(), "$(touch x)".to_owned())],
+            ..crate::CommandSetting::default()
+        },
+        ..crate::ApplyOptions::new(directory.path(), cancellation, &heard)
+    };
+    let summary = crate::apply_plan(&plan, how).expect("a summary");
+    let written = std::fs::read_to_string(&out).expect("written");
+    assert_eq!(written, "$(touch x) ops");
+    let said = |title: &str| format!("{:?}", outcome_of(&summary, title));
+    assert!(said("safe").contains("$(touch x)"), "{}", said("safe"));
+    assert!(
+        said("unsafe").contains("must not be part of a command"),
+        "{}",
+        said("unsafe")
+    );
+    assert!(said(&format!("{out}2")).contains("has no label `none`"));
+}
