@@ -178,7 +178,7 @@ fn name_of(path: &str) -> Option<String> {
     Some(path.replace('/', "."))
 }
 
-fn variables(sls: &str, path: &str) -> Map<String, Value> {
+pub(crate) fn variables(sls: &str, path: &str) -> Map<String, Value> {
     let is_init = path.ends_with("/init.sls");
     let directory = if is_init {
         sls.replace('.', "/")

@@ -2,6 +2,7 @@
 
 mod exports;
 mod facts;
+mod formulas;
 mod generate;
 mod hard_cases;
 mod places;

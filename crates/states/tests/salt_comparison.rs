@@ -114,7 +114,7 @@ fn repository() -> PathBuf {
         .expect("the repository")
 }
 
-fn salt_python() -> PathBuf {
+pub(crate) fn salt_python() -> PathBuf {
     let script = repository().join("scripts/peer-salt");
     let output = Command::new(&script)
         .stderr(Stdio::inherit())

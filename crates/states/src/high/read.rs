@@ -219,6 +219,13 @@ impl Reader<'_> {
                     format!("`names` must be a list, not {}", value.kind()),
                 ));
             }
+            if name == "order" && !is_order(value) {
+                let message = format!(
+                    "`order` must be a number, `first` or `last`, not {}",
+                    shown(value)
+                );
+                return Err(self.problem(value, message));
+            }
             ArgumentValue::Plain(value.to_json())
         };
         Ok(Argument {
@@ -308,6 +315,21 @@ impl Reader<'_> {
             name: text.to_owned(),
             spot: self.spot(name),
         }))
+    }
+}
+
+fn is_order(value: &Node) -> bool {
+    match value.to_json() {
+        Value::Number(_) | Value::Null => true,
+        Value::String(word) => word == "first" || word == "last",
+        _ => false,
+    }
+}
+
+fn shown(value: &Node) -> String {
+    match value.as_text() {
+        Some(text) => format!("the text `{text}`"),
+        None => value.kind().to_owned(),
     }
 }
 

@@ -1,12 +1,16 @@
 //! The filters, tests and globals that Salt adds and that are in common use.
 
 use minijinja::value::{Kwargs, Rest, ValueKind, ValueOrKwargs};
-use minijinja::{Environment, Error, ErrorKind, Value};
+use minijinja::{Environment, Error, ErrorKind, State, Value};
 use regex::{Regex, RegexBuilder};
+use sha2::Digest as _;
 
 use super::digest;
-use super::emit;
-use super::mutable::{Dict, List, from_json, owned, to_json, within_depth};
+use super::emit::{self, Lines};
+use super::json::{JsonStyle, written};
+use super::mutable::{
+    Dict, KeyOrder, List, from_json, json_in_order, owned, pairs_of, to_json, within_depth,
+};
 use super::python;
 use super::taint;
 use super::traverse::traverse;
@@ -24,18 +28,51 @@ pub(super) fn invalid(text: impl Into<String>) -> Error {
 }
 
 fn data(environment: &mut Environment<'_>) {
-    environment.add_filter("yaml", |value: &Value, flow_style: Option<bool>| {
-        limited(match flow_style {
-            Some(false) => emit::block(&plain_json(value)),
-            _ => emit::flow(&plain_json(value)),
-        })
-    });
-    environment.add_filter("json", |value: &Value, options: Kwargs| {
-        json(value, &options)
-    });
-    environment.add_filter("tojson", |value: &Value, options: Kwargs| {
-        json(value, &options)
-    });
+    environment.add_filter(
+        "yaml",
+        |state: &State<'_, '_>, value: &Value, flow_style: Option<bool>, options: Kwargs| {
+            let named: Option<bool> = options.get("flow_style")?;
+            options.assert_all_used()?;
+            let json = plain_json(value, KeyOrder::SortedUnlessOrdered)?;
+            limited(match flow_style.or(named) {
+                Some(false) => emit::block(&json, lines(state)),
+                _ => emit::flow(&json, lines(state)),
+            })
+        },
+    );
+    environment.add_filter(
+        "json",
+        |value: &Value, sort_keys: Option<bool>, indent: Option<usize>, options: Kwargs| {
+            let sort_keys = sort_keys.or(options.get("sort_keys")?).unwrap_or(true);
+            let indent = indent.or(options.get("indent")?);
+            options.assert_all_used()?;
+            let order = if sort_keys {
+                KeyOrder::Sorted
+            } else {
+                KeyOrder::Kept
+            };
+            let is_for_html = false;
+            let style = JsonStyle {
+                indent,
+                is_for_html,
+            };
+            limited(written(&plain_json(value, order)?, style))
+        },
+    );
+    // This one is Jinja's own: it does not sort, and its text is safe in HTML.
+    environment.add_filter(
+        "tojson",
+        |value: &Value, indent: Option<usize>, options: Kwargs| {
+            let indent = indent.or(options.get("indent")?);
+            options.assert_all_used()?;
+            let is_for_html = true;
+            let style = JsonStyle {
+                indent,
+                is_for_html,
+            };
+            limited(written(&plain_json(value, KeyOrder::Kept)?, style))
+        },
+    );
     environment.add_filter("yaml_encode", |value: &Value| match value.kind() {
         ValueKind::String => {
             let text = value.as_str().unwrap_or_default();
@@ -44,7 +81,10 @@ fn data(environment: &mut Environment<'_>) {
         ValueKind::Seq | ValueKind::Map | ValueKind::Iterable => {
             Err(invalid("yaml_encode needs a scalar"))
         }
-        _ => Ok(emit::flow(&plain_json(value))),
+        _ => Ok(emit::flow(
+            &plain_json(value, KeyOrder::Sorted)?,
+            Lines::Whole,
+        )),
     });
     environment.add_filter("yaml_dquote", |text: &str| {
         limited(emit::double_quoted(&taint::quoted(text)))
@@ -76,17 +116,35 @@ fn data(environment: &mut Environment<'_>) {
                 .unwrap_or_default()
         },
     );
-    environment.add_filter("dict_to_sls_yaml_params", |value: &Value| {
-        let members = plain_json(value);
-        let items: Vec<_> = (members.as_object().into_iter().flatten())
-            .map(|(key, member)| serde_json::json!({key: member}))
-            .collect();
-        emit::block(&serde_json::Value::Array(items))
-    });
+    environment.add_filter(
+        "dict_to_sls_yaml_params",
+        |value: &Value| -> Result<String, Error> {
+            let members = plain_json(value, KeyOrder::Kept)?;
+            let items: Vec<_> = (members.as_object().into_iter().flatten())
+                .map(|(key, member)| serde_json::json!({key: member}))
+                .collect();
+            Ok(emit::block(&serde_json::Value::Array(items), Lines::Whole))
+        },
+    );
     environment.add_filter(
         "set_dict_key_value",
         |value: &Value, path: &str, new: &Value| set_at(value, path, new),
     );
+    for name in ["default", "d"] {
+        environment.add_filter(
+            name,
+            |value: &Value, default: Option<Value>, boolean: Option<bool>, named: Kwargs| {
+                let default = default.or(named.get("default_value")?);
+                let boolean = boolean.or(named.get("boolean")?).unwrap_or(false);
+                named.assert_all_used()?;
+                let is_missing = value.is_undefined() || boolean && !value.is_true();
+                Ok::<_, Error>(match is_missing {
+                    true => default.map_or_else(|| Value::from(""), |value| owned(&value)),
+                    false => value.clone(),
+                })
+            },
+        );
+    }
     environment.add_filter("is_list", |value: &Value| is_list(value));
     environment.add_filter("is_iter", |value: &Value| {
         matches!(
@@ -102,9 +160,8 @@ fn data(environment: &mut Environment<'_>) {
         Err(invalid(message))
     });
     environment.add_function("ifelse", |arguments: Rest<Value>| ifelse(&arguments));
-    environment.add_function("odict", |pairs: Option<&Value>| match pairs {
-        None => Dict::value([]),
-        Some(pairs) => owned(pairs),
+    environment.add_function("odict", |pairs: Option<&Value>| -> Result<Value, Error> {
+        Ok(Dict::ordered(pairs_of(pairs)?))
     });
     // Lists and maps in a namespace change in place, as everywhere else.
     environment.add_function("namespace", |defaults: Option<ValueOrKwargs>| {
@@ -119,6 +176,20 @@ fn data(environment: &mut Environment<'_>) {
         minijinja::functions::namespace(Some(Dict::value(pairs).into()))
     });
     environment.add_function("__own", |value: &Value| within_limits(owned(value)));
+}
+
+/// Implements `random`. A run must be reproducible: a node always gets the same choice from a list.
+pub(super) fn random(node: &str, list: &Value) -> Result<Value, Error> {
+    let items: Vec<Value> = list.try_iter()?.collect();
+    let seed = format!("{node}:{}", taint::decoded(&python::text(list)));
+    let digest = sha2::Sha256::digest(seed.as_bytes());
+    let number = digest
+        .iter()
+        .take(8)
+        .fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
+    let chosen = number.checked_rem(items.len() as u64);
+    let chosen = chosen.and_then(|at| items.into_iter().nth(at as usize));
+    Ok(chosen.unwrap_or_default())
 }
 
 /// Refuses a value that is too large: a text that doubles with each loop iteration must have a
@@ -136,21 +207,23 @@ fn is_list(value: &Value) -> bool {
 }
 
 /// Returns a value for a filter whose output escapes every character.
-fn plain_json(value: &Value) -> serde_json::Value {
-    taint::quoted_value(to_json(value))
+fn plain_json(value: &Value, order: KeyOrder) -> Result<serde_json::Value, Error> {
+    if value.is_undefined() {
+        return Err(Error::from(ErrorKind::UndefinedError));
+    }
+    Ok(taint::quoted_value(json_in_order(value, order)))
 }
 
-fn json(value: &Value, options: &Kwargs) -> Result<String, Error> {
-    let json = plain_json(value);
-    let _: Option<bool> = options.get("sort_keys")?;
-    let indent: Option<usize> = options.get("indent")?;
-    options.assert_all_used()?;
-    limited(match indent {
-        None => python_json(&json),
-        Some(_) => {
-            serde_json::to_string_pretty(&json).map_err(|error| invalid(error.to_string()))?
-        }
-    })
+/// The prefix of the names of templates of managed files, while they are rendered.
+pub(super) const FILE_TEMPLATE: &str = "template:";
+
+/// Long lines are broken only in managed files.
+pub(super) fn lines(state: &State<'_, '_>) -> Lines {
+    if state.name().starts_with(FILE_TEMPLATE) {
+        Lines::Broken
+    } else {
+        Lines::Whole
+    }
 }
 
 /// Refuses the result of a filter that is too long. Filters that quote double each backslash, so a
@@ -175,31 +248,6 @@ pub(super) fn too_long() -> Error {
         ErrorKind::OutOfFuel,
         "the template creates a value that is too long",
     )
-}
-
-/// Formats JSON with Python's spaces after `,` and `:`.
-fn python_json(value: &serde_json::Value) -> String {
-    match value {
-        serde_json::Value::Array(items) => {
-            format!(
-                "[{}]",
-                items.iter().map(python_json).collect::<Vec<_>>().join(", ")
-            )
-        }
-        serde_json::Value::Object(members) => {
-            let inside: Vec<String> = (members.iter())
-                .map(|(key, member)| {
-                    format!(
-                        "{}: {}",
-                        serde_json::Value::from(key.as_str()),
-                        python_json(member)
-                    )
-                })
-                .collect();
-            format!("{{{}}}", inside.join(", "))
-        }
-        scalar => scalar.to_string(),
-    }
 }
 
 pub(super) fn load_yaml(text: &str) -> Result<Value, Error> {
@@ -513,6 +561,7 @@ fn patterns(environment: &mut Environment<'_>) {
             Ok(compiled(&format!("^(?:{pattern})"), &options)?.is_match(&python::text(text)))
         },
     );
+    environment.add_test("callable", super::functions::is_callable);
     environment.add_test("list", |value: &Value| is_list(value));
 }
 

@@ -5,8 +5,11 @@ mod digest;
 mod emit;
 mod filters;
 mod functions;
+mod json;
 mod marks;
+mod methods;
 mod mutable;
+mod percent;
 mod python;
 mod rewrite;
 pub(crate) mod taint;
@@ -103,8 +106,7 @@ impl Renderer {
         environment.set_fuel(Some(FUEL));
         environment.set_undefined_behavior(UndefinedBehavior::Strict);
         environment.set_auto_escape_callback(|_| AutoEscape::None);
-        environment
-            .set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        environment.set_unknown_method_callback(methods::unknown);
         environment.set_path_join_callback(|name, parent| join(name, parent).into());
         let counter = Arc::clone(&written);
         environment.set_formatter(move |out, state, value| {
@@ -169,13 +171,24 @@ impl Renderer {
         source: &str,
         variables: &Map<String, Json>,
     ) -> Result<Text, Problem> {
-        put(&self.files, name, source.to_owned());
+        put(&self.files, name, source.to_owned(), variables);
         self.render(name, variables)
+    }
+
+    /// Renders the template of a managed file.
+    pub(crate) fn render_file_template(
+        &self,
+        name: &str,
+        source: &str,
+        variables: &Map<String, Json>,
+    ) -> Result<Text, Problem> {
+        let name = format!("{}{name}", filters::FILE_TEMPLATE);
+        self.render_source(&name, source, variables)
     }
 
     /// Returns a file that must not be rendered, as text with locations.
     pub(crate) fn plain(&self, name: &str, source: String) -> Text {
-        let number = put(&self.files, name, source.clone());
+        let number = put(&self.files, name, source.clone(), &Map::new());
         let lines = source.lines().count().max(1);
         let origins = (1..=lines)
             .map(|line| Origin {
@@ -234,12 +247,16 @@ impl Renderer {
             column_of(&file.source, at)
         });
         Location {
-            file: name.to_owned(),
+            file: without_prefix(name).to_owned(),
             line,
             column,
             rendered: None,
         }
     }
+}
+
+fn without_prefix(name: &str) -> &str {
+    name.strip_prefix(filters::FILE_TEMPLATE).unwrap_or(name)
 }
 
 fn column_of(source: &str, at: usize) -> usize {
@@ -322,15 +339,16 @@ fn load(
     let Some(source) = source else {
         return Ok(None);
     };
-    let number = put(files, name, source);
+    let number = put(files, name, source, &Map::new());
     let files = files.lock().unwrap_or_else(PoisonError::into_inner);
     Ok(Some(files.read[number].rewritten.text.clone()))
 }
 
-fn put(files: &Mutex<Files>, name: &str, source: String) -> usize {
+/// Adds a file. Variables with the names of its own location replace them.
+fn put(files: &Mutex<Files>, name: &str, source: String, given: &Map<String, Json>) -> usize {
     let mut files = files.lock().unwrap_or_else(PoisonError::into_inner);
     let number = files.read.len();
-    let rewritten = rewrite(&source, &preamble(&normal(name)), Some(number));
+    let rewritten = rewrite(&source, &preamble(&normal(name), given), Some(number));
     files.numbers.insert(name.to_owned(), number);
     files.read.push(File {
         lines: Lines::of(&source),
@@ -343,6 +361,7 @@ fn put(files: &Mutex<Files>, name: &str, source: String) -> usize {
 
 /// Normalizes a path: `salt://a/b` and `a/b` are the same file.
 fn normal(name: &str) -> String {
+    let name = without_prefix(name);
     let path = name.strip_prefix("salt://").unwrap_or(name);
     path.split('?')
         .next()
@@ -352,20 +371,23 @@ fn normal(name: &str) -> String {
 }
 
 /// Returns the variables that tell a template its own location.
-fn preamble(path: &str) -> String {
+fn preamble(path: &str, given: &Map<String, Json>) -> String {
     let directory = path
         .rsplit_once('/')
         .map_or(".", |(directory, _)| directory);
     let root = directory.split('/').next().unwrap_or(".");
-    let dotted = directory.replace('/', ".");
-    let quoted = |text: &str| Json::from(text).to_string();
-    format!(
-        "{{% set tplfile = {} %}}{{% set tplpath = tplfile %}}{{% set tpldir = {} %}}{{% set tpldot = {} %}}{{% set tplroot = {} %}}",
-        quoted(path),
-        quoted(directory),
-        quoted(&dotted),
-        quoted(root)
-    )
+    let variables = [
+        ("tplfile", path),
+        ("tplpath", path),
+        ("tpldir", directory),
+        ("tpldot", &directory.replace('/', ".")),
+        ("tplroot", root),
+    ];
+    let own = variables
+        .iter()
+        .filter(|(name, _)| !given.contains_key(*name));
+    own.map(|(name, value)| format!("{{% set {name} = {} %}}", Json::from(*value)))
+        .collect()
 }
 
 /// Joins paths: `./x` and `../x` are relative to the template that names them.
@@ -387,23 +409,49 @@ fn join(name: &str, parent: &str) -> String {
     parts.join("/")
 }
 
+/// The variables of a file that every file it imports sees.
+const SEEN_BY_IMPORTS: [&str; 5] = ["sls", "slspath", "slsdotpath", "slscolonpath", "sls_path"];
+
+/// Renders another file of the tree. It sees all variables of this one, or only those above.
+fn rendered_file(
+    state: &minijinja::State<'_, '_>,
+    path: &str,
+    with_context: bool,
+) -> Result<String, Error> {
+    let mut names: Vec<String> = SEEN_BY_IMPORTS.map(str::to_owned).into();
+    if with_context {
+        let known = state.known_variables();
+        names.extend(known.into_iter().map(std::borrow::Cow::into_owned));
+    }
+    let pairs = names.into_iter().filter_map(|name| {
+        let value = state.lookup(&name)?;
+        (!value.is_undefined()).then(|| (Value::from(name), value))
+    });
+    let context = mutable::Dict::value(pairs);
+    let text = state.get_template(path)?.render(context)?;
+    Ok(marks::without(&text).into_owned())
+}
+
 /// Adds the functions that `{% import_yaml 'x' as y %}` is rewritten to.
 fn add_imports(environment: &mut Environment<'_>) {
-    fn rendered(state: &minijinja::State<'_, '_>, path: &str) -> Result<String, Error> {
-        let text = state.get_template(path)?.render(())?;
-        Ok(marks::without(&text).into_owned())
-    }
+    use rendered_file as rendered;
     environment.add_function(
         "__import_yaml",
-        |state: &minijinja::State<'_, '_>, path: &str| filters::load_yaml(&rendered(state, path)?),
+        |state: &minijinja::State<'_, '_>, path: &str, context: bool| {
+            filters::load_yaml(&rendered(state, path, context)?)
+        },
     );
     environment.add_function(
         "__import_json",
-        |state: &minijinja::State<'_, '_>, path: &str| filters::load_json(&rendered(state, path)?),
+        |state: &minijinja::State<'_, '_>, path: &str, context: bool| {
+            filters::load_json(&rendered(state, path, context)?)
+        },
     );
     environment.add_function(
         "__import_text",
-        |state: &minijinja::State<'_, '_>, path: &str| rendered(state, path),
+        |state: &minijinja::State<'_, '_>, path: &str, context: bool| {
+            rendered(state, path, context)
+        },
     );
 }
 
@@ -416,6 +464,8 @@ fn add_variables(environment: &mut Environment<'_>, scope: &Arc<Scope>) {
     environment.add_global("pillar", scope.pillar_value.clone());
     environment.add_global("data", scope.pillar_value.clone());
     environment.add_global("opts", scope.opts.clone());
+    let node = scope.node.clone();
+    environment.add_filter("random", move |list: &Value| filters::random(&node, list));
     environment.add_global("saltenv", "base");
     environment.add_global("env", "base");
 }

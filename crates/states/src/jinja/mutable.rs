@@ -29,6 +29,8 @@ pub(crate) struct List {
 pub(crate) struct Dict {
     entries: Mutex<Entries>,
     height: Height,
+    /// Salt's YAML keeps the order of this map. It sorts the keys of all others.
+    is_ordered: bool,
 }
 
 /// The levels of lists and maps in a container, including itself, at the time of the last
@@ -179,10 +181,36 @@ impl Dict {
         Value::from_object(dict)
     }
 
+    /// Creates a map that keeps its order in YAML, like Python's `OrderedDict`.
+    pub(crate) fn ordered(pairs: impl IntoIterator<Item = (Value, Value)>) -> Value {
+        let dict = Self {
+            entries: Mutex::default(),
+            height: Height::default(),
+            is_ordered: true,
+        };
+        for (key, value) in pairs {
+            dict.set(key, value);
+        }
+        Value::from_object(dict)
+    }
+
+    /// Creates a map that keeps its order in YAML if another one does.
+    pub(crate) fn like(other: &Value, pairs: impl IntoIterator<Item = (Value, Value)>) -> Value {
+        match is_ordered(other) {
+            true => Self::ordered(pairs),
+            false => Self::value(pairs),
+        }
+    }
+
     pub(crate) fn set(&self, key: Value, value: Value) {
         self.height.raise_above(&value);
         lock(&self.entries).insert(key, value);
     }
+}
+
+fn is_ordered(value: &Value) -> bool {
+    let dict = value.downcast_object::<Dict>();
+    dict.is_some_and(|dict| dict.is_ordered)
 }
 
 /// Returns the value with mutable lists and maps in place of the engine's own.
@@ -235,11 +263,48 @@ pub(crate) fn from_json(json: &Json) -> Value {
     }
 }
 
-pub(crate) fn to_json(value: &Value) -> Json {
-    deep_json(value, 0)
+/// Returns the same, with maps that keep their order in YAML.
+pub(crate) fn ordered_from_json(json: &Json) -> Value {
+    match json {
+        Json::Array(items) => List::value(items.iter().map(ordered_from_json)),
+        Json::Object(members) => Dict::ordered(
+            (members.iter())
+                .map(|(key, member)| (Value::from(key.as_str()), ordered_from_json(member))),
+        ),
+        scalar => from_json(scalar),
+    }
 }
 
-fn deep_json(value: &Value, depth: usize) -> Json {
+pub(crate) fn to_json(value: &Value) -> Json {
+    deep_json(value, KeyOrder::Kept, 0)
+}
+
+/// The order of keys in text formats.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum KeyOrder {
+    Kept,
+    Sorted,
+    /// Sorted, except in maps that keep their order.
+    SortedUnlessOrdered,
+}
+
+pub(crate) fn json_in_order(value: &Value, order: KeyOrder) -> Json {
+    deep_json(value, order, 0)
+}
+
+/// Sorts by key. Numbers are sorted as numbers.
+fn sorted(members: Map<String, Json>) -> Map<String, Json> {
+    let mut pairs: Vec<(String, Json)> = members.into_iter().collect();
+    let number = |key: &str| key.parse::<i64>().ok();
+    if pairs.iter().all(|(key, _)| number(key).is_some()) {
+        pairs.sort_by_key(|(key, _)| number(key));
+    } else {
+        pairs.sort_by(|(one, _), (other, _)| one.cmp(other));
+    }
+    pairs.into_iter().collect()
+}
+
+fn deep_json(value: &Value, order: KeyOrder, depth: usize) -> Json {
     if depth > 128 {
         return Json::Null;
     }
@@ -260,15 +325,27 @@ fn deep_json(value: &Value, depth: usize) -> Json {
             .try_iter()
             .into_iter()
             .flatten()
-            .map(|item| deep_json(&item, depth + 1))
+            .map(|item| deep_json(&item, order, depth + 1))
             .collect(),
         ValueKind::Map => {
             let mut members = Map::new();
             for key in value.try_iter().into_iter().flatten() {
                 let member = value.get_item(&key).unwrap_or_default();
-                members.insert(super::python::text(&key), deep_json(&member, depth + 1));
+                members.insert(
+                    super::python::text(&key),
+                    deep_json(&member, order, depth + 1),
+                );
             }
-            Json::Object(members)
+            let keeps_order = match order {
+                KeyOrder::Kept => true,
+                KeyOrder::Sorted => false,
+                KeyOrder::SortedUnlessOrdered => is_ordered(value),
+            };
+            Json::Object(if keeps_order {
+                members
+            } else {
+                sorted(members)
+            })
         }
         _ => Json::from(super::python::text(value)),
     }
@@ -489,8 +566,10 @@ impl Object for Dict {
     ) -> Result<Value, Error> {
         let none = Value::from(());
         match method {
+            // An undefined default stays undefined: it must not become `None` in a path.
             "get" => {
-                let (key, default): (&Value, Option<Value>) = from_args(args)?;
+                let (key, _): (&Value, Option<&Value>) = from_args(args)?;
+                let default = args.get(1).cloned();
                 Ok(self.get_value(key).or(default).unwrap_or(none))
             }
             "items" | "iteritems" => {
@@ -530,17 +609,31 @@ impl Object for Dict {
                 Ok(value)
             }
             "pop" => {
-                let (key, default): (&Value, Option<Value>) = from_args(args)?;
+                let (key, _): (&Value, Option<&Value>) = from_args(args)?;
                 let removed = lock(&self.entries).remove(key);
                 removed
-                    .or(default)
+                    .or_else(|| args.get(1).cloned())
                     .ok_or_else(|| invalid(format!("no key {key}")))
             }
             "clear" => {
                 *lock(&self.entries) = Entries::default();
                 Ok(none)
             }
-            "copy" => Ok(Self::value(lock(&self.entries).pairs.clone())),
+            "popitem" => {
+                let mut entries = lock(&self.entries);
+                let last = entries.pairs.last().map(|(key, _)| key.clone());
+                let key = last.ok_or_else(|| invalid("popitem of an empty map"))?;
+                let value = entries.remove(&key).unwrap_or_default();
+                Ok(Value::from(vec![key, value]))
+            }
+            "copy" => {
+                let pairs = lock(&self.entries).pairs.clone();
+                Ok(if self.is_ordered {
+                    Self::ordered(pairs)
+                } else {
+                    Self::value(pairs)
+                })
+            }
             "has_key" => {
                 let (key,): (&Value,) = from_args(args)?;
                 Ok(Value::from(self.get_value(key).is_some()))
@@ -550,7 +643,7 @@ impl Object for Dict {
     }
 }
 
-fn pairs_of(other: Option<&Value>) -> Result<Vec<(Value, Value)>, Error> {
+pub(crate) fn pairs_of(other: Option<&Value>) -> Result<Vec<(Value, Value)>, Error> {
     let Some(other) = other else {
         return Ok(Vec::new());
     };

@@ -12,6 +12,8 @@
 
 use std::fmt::Write as _;
 
+use super::percent;
+
 /// The marks around `FILE:LINE`. Unicode reserves these two noncharacters for such use, and no text
 /// may contain them. A source that does gets no marks.
 pub(crate) const MARK_BEGIN: char = '\u{FDD0}';
@@ -147,7 +149,7 @@ impl Rewriter<'_> {
                 if !whole.starts_with("{{-") {
                     self.mark();
                 }
-                self.copy(self.at, end);
+                self.expression(self.at, end);
             }
             "{%" => self.statement(end),
             _ => self.copy(self.at, end),
@@ -202,16 +204,18 @@ impl Rewriter<'_> {
         let changed = match word {
             "load_yaml" | "load_json" | "load_text" => {
                 self.captures.push("set");
-                as_name(inside).map(|(_, name)| format!(" set {name} | __{word} {breaks}"))
+                as_name(inside).map(|(_, name, _)| format!(" set {name} | __{word} {breaks}"))
             }
             "endload" => {
                 self.captures.pop();
                 Some(format!(" endset {breaks}"))
             }
-            "import_yaml" | "import_json" | "import_text" => as_name(inside).map(|(path, name)| {
-                let path = path.trim().trim_start_matches(word).trim();
-                format!(" set {name} = __own(__{word}({path})) {breaks}")
-            }),
+            "import_yaml" | "import_json" | "import_text" => {
+                as_name(inside).map(|(path, name, context)| {
+                    let path = path.trim().trim_start_matches(word).trim();
+                    format!(" set {name} = __own(__{word}(({path}), {context})) {breaks}")
+                })
+            }
             // Assignments in an included file stay in it.
             "include" => {
                 let inside = inside.to_owned();
@@ -241,15 +245,37 @@ impl Rewriter<'_> {
         };
         match changed {
             Some(changed) => self.put(&format!("{opening}{changed}{closing}")),
-            None => self.copy(self.at, end),
+            None => self.expression(self.at, end),
         }
+    }
+
+    /// Copies the inside of a tag. Python's `'%s' % x` becomes `'%s'|format(x)`.
+    fn expression(&mut self, from: usize, to: usize) {
+        let mut at = from;
+        for (operator, operand) in percent::formats(&self.source[from..to]) {
+            self.copy(at, from + operator.start);
+            self.out.text.push_str("|format(");
+            self.copy(from + operand.start, from + operand.end);
+            self.out.text.push(')');
+            // Line breaks between the two are kept.
+            let between = &self.source[from + operator.start..from + operand.start];
+            let breaks = between.matches('\n').count();
+            self.out.text.push_str(&"\n".repeat(breaks));
+            at = from + operand.end;
+            if self.source[at..to].starts_with(')')
+                && self.source[from + operand.start - 1..].starts_with('(')
+            {
+                at += 1;
+            }
+        }
+        self.copy(at, to);
     }
 
     /// Rewrites `set x = EXPR` as `set x = __own((EXPR))`.
     fn owned_set(&mut self, inside_end: usize, equals: usize, end: usize) {
         self.copy(self.at, equals + 1);
         self.out.text.push_str(" __own((");
-        self.copy(equals + 1, inside_end);
+        self.expression(equals + 1, inside_end);
         self.out.text.push_str("))");
         self.copy(inside_end, end);
     }
@@ -265,18 +291,19 @@ fn is_raw(tag: &str) -> bool {
             == Some("raw")
 }
 
-/// Splits `WORD … as NAME` at the last ` as `. Ignores `with context`.
-fn as_name(inside: &str) -> Option<(&str, &str)> {
+/// Splits `WORD … as NAME` at the last ` as `, and says whether it has `with context`.
+fn as_name(inside: &str) -> Option<(&str, &str, bool)> {
     let inside = inside.trim();
-    let inside = ["with context", "without context"]
-        .iter()
-        .find_map(|tail| inside.strip_suffix(tail))
-        .unwrap_or(inside);
+    let without = inside.strip_suffix("without context");
+    let with = inside
+        .strip_suffix("with context")
+        .filter(|_| without.is_none());
+    let inside = without.or(with).unwrap_or(inside);
     let (before, name) = inside.trim_end().rsplit_once(" as ").or_else(|| {
         // `{% load_yaml as x %}` has nothing between the word and `as`.
         inside.split_once("as ")
     })?;
-    Some((before, name.trim()))
+    Some((before, name.trim(), with.is_some()))
 }
 
 /// Returns the position of the `=` of an assignment, if the statement has one.
@@ -348,7 +375,7 @@ mod tests {
         );
         assert_eq!(
             plain("{% import_yaml 'as a.yml' as x with context %}"),
-            "{% set x = __own(__import_yaml('as a.yml')) %}"
+            "{% set x = __own(__import_yaml(('as a.yml'), true)) %}"
         );
     }
 

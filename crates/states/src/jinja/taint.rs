@@ -333,7 +333,7 @@ fn method(
             _ => {}
         }
     }
-    minijinja_contrib::pycompat::unknown_method_callback(state, value, method, arguments)
+    super::methods::unknown(state, value, method, arguments)
 }
 
 fn list(parts: Vec<String>) -> Value {
@@ -341,7 +341,7 @@ fn list(parts: Vec<String>) -> Value {
 }
 
 /// The parts of a text between the places where the original text has the separator.
-fn split(text: &str, separator: &str) -> Vec<String> {
+pub(super) fn split(text: &str, separator: &str) -> Vec<String> {
     let (characters, plain): (Vec<char>, Vec<char>) =
         text.chars().map(|c| (c, original(c))).unzip();
     let separator: Vec<char> = separator.chars().collect();

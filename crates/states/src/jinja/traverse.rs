@@ -3,16 +3,8 @@
 use minijinja::Value;
 use minijinja::value::ValueKind;
 
-/// Returns the value at a path, if it exists. A key that equals the whole rest of the path wins, as
-/// for grains with colons in their names.
+/// Returns the value at a path, if it exists.
 pub(super) fn traverse(value: &Value, path: &str, delimiter: &str) -> Option<Value> {
-    let whole = value
-        .get_item(&Value::from(path))
-        .ok()
-        .filter(|found| !found.is_undefined());
-    if whole.is_some() && value.kind() == ValueKind::Map {
-        return whole;
-    }
     let mut current = value.clone();
     for part in path.split(delimiter) {
         let next = match current.kind() {
@@ -21,6 +13,11 @@ pub(super) fn traverse(value: &Value, path: &str, delimiter: &str) -> Option<Val
                 let items: Vec<Value> = current.try_iter().ok()?.collect();
                 match part.parse::<i64>() {
                     Ok(index) => {
+                        let inside = items.iter().find_map(|item| member(item, part));
+                        if let Some(inside) = inside {
+                            current = inside;
+                            continue;
+                        }
                         let index = if index < 0 {
                             index + items.len() as i64
                         } else {
@@ -29,14 +26,7 @@ pub(super) fn traverse(value: &Value, path: &str, delimiter: &str) -> Option<Val
                         items.get(usize::try_from(index).ok()?)?.clone()
                     }
                     // For a list of maps, the first map with the key answers.
-                    Err(_) => items
-                        .iter()
-                        .filter(|item| item.kind() == ValueKind::Map)
-                        .find_map(|item| {
-                            item.get_item(&Value::from(part))
-                                .ok()
-                                .filter(|found| !found.is_undefined())
-                        })?,
+                    Err(_) => items.iter().find_map(|item| member(item, part))?,
                 }
             }
             _ => return None,
@@ -47,4 +37,12 @@ pub(super) fn traverse(value: &Value, path: &str, delimiter: &str) -> Option<Val
         current = next;
     }
     Some(current)
+}
+
+fn member(map: &Value, key: &str) -> Option<Value> {
+    if map.kind() != ValueKind::Map {
+        return None;
+    }
+    let found = map.get_item(&Value::from(key)).ok();
+    found.filter(|found| !found.is_undefined())
 }

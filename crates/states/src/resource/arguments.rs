@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::salt_arguments::{self, SaltMeaning};
 use super::{TypedParameters, Writer};
 use crate::low::Chunk;
 use crate::place::Location;
@@ -9,7 +10,7 @@ use crate::problem::Problem;
 use crate::world::{Function, Tree};
 
 /// The arguments that Salt reads itself and passes to no state function.
-const SALTS_OWN: [&str; 16] = [
+pub(super) const SALTS_OWN: [&str; 16] = [
     "aggregate",
     "fire_event",
     "fun",
@@ -96,7 +97,7 @@ impl Writer<'_> {
     ) -> Result<TypedParameters, Problem> {
         let mut given = chunk.arguments.clone();
         if full == "file.managed" {
-            self.contents(chunk, &mut given)?;
+            self.contents(chunk, function, &mut given)?;
         }
         settle_values(full, &mut given);
         settle_common(&mut given);
@@ -111,14 +112,29 @@ impl Writer<'_> {
             function.name_parameter.clone()
         };
         parameters.insert(name_parameter, json!(chunk.name));
+        let mut unsupported = Vec::new();
         for (name, value) in given {
             let ours = renamed(function, &name);
             let known = function.parameters.contains(&ours) || EVERYWHERE.contains(&ours.as_str());
             if known {
                 parameters.insert(ours, value);
             } else if !SALTS_OWN.contains(&name.as_str()) && !without_effect(full, &name) {
-                return Err(unknown(chunk, full, function, &name));
+                match salt_arguments::meaning(full, &name, &value) {
+                    SaltMeaning::Default => {}
+                    SaltMeaning::Unsupported => unsupported.push(name),
+                    SaltMeaning::Ignored => notes.push(Problem::new(
+                        format!(
+                            "`{full}` of `{}` ignores the argument `{name}`, as in Salt",
+                            chunk.id
+                        ),
+                        chunk.spot.location(),
+                    )),
+                    SaltMeaning::Unknown => return Err(unknown(chunk, full, function, &name)),
+                }
             }
+        }
+        if !unsupported.is_empty() {
+            return Ok(not_supported(chunk, full, &unsupported, notes));
         }
         let sensitive = self.sensitive(chunk, &mut parameters);
         if chunk.arguments.contains_key("fire_event") {
@@ -150,7 +166,12 @@ impl Writer<'_> {
     }
 
     /// Handles `contents`, `contents_pillar`, `contents_grains` and templates.
-    fn contents(&self, chunk: &Chunk, given: &mut Map<String, Value>) -> Result<(), Problem> {
+    fn contents(
+        &self,
+        chunk: &Chunk,
+        function: &Function,
+        given: &mut Map<String, Value>,
+    ) -> Result<(), Problem> {
         let refuse = |text: String| Problem::new(text, chunk.spot.location());
         for (argument, data) in [
             ("contents_pillar", &self.scope.pillar),
@@ -176,7 +197,7 @@ impl Writer<'_> {
             .map(str::to_owned);
         match template.as_deref() {
             None => {}
-            Some("jinja") => self.template(chunk, given)?,
+            Some("jinja") => self.template(chunk, function, given)?,
             Some(other) => {
                 return Err(
                     refuse(format!("the template engine `{other}` is not supported"))
@@ -189,15 +210,19 @@ impl Writer<'_> {
 
     /// Renders a template now, because it needs data and functions that the applying machine does
     /// not have.
-    fn template(&self, chunk: &Chunk, given: &mut Map<String, Value>) -> Result<(), Problem> {
+    fn template(
+        &self,
+        chunk: &Chunk,
+        function: &Function,
+        given: &mut Map<String, Value>,
+    ) -> Result<(), Problem> {
         given.remove("template");
-        let mut variables = Map::new();
+        let mut variables = self.template_variables(chunk, function, given);
         for argument in ["defaults", "context"] {
             if let Some(Value::Object(members)) = given.remove(argument) {
                 variables.extend(members);
             }
         }
-        variables.insert("sls".to_owned(), json!(chunk.sls));
         let (name, source) = match (
             given.get("contents").and_then(Value::as_str),
             given.get("source"),
@@ -211,7 +236,7 @@ impl Writer<'_> {
         };
         let rendered = self
             .renderer
-            .render_source(&name, &source, &variables)
+            .render_file_template(&name, &source, &variables)
             .map_err(|problem| {
                 problem.also(
                     format!("the template of `{}`", chunk.id),
@@ -226,6 +251,53 @@ impl Writer<'_> {
         given.remove("source_hash");
         given.insert("contents".to_owned(), json!(text));
         Ok(())
+    }
+
+    /// Returns the variables that Salt gives to the template of a managed file: some arguments, and
+    /// every argument that the function does not have. Those are removed.
+    fn template_variables(
+        &self,
+        chunk: &Chunk,
+        function: &Function,
+        given: &mut Map<String, Value>,
+    ) -> Map<String, Value> {
+        let mut variables = crate::sls::variables(&chunk.sls, &chunk.spot.location().file);
+        variables.insert("name".to_owned(), json!(chunk.name));
+        let source = match given.get("source") {
+            Some(Value::Array(candidates)) => candidates
+                .iter()
+                .filter_map(Value::as_str)
+                .find(|candidate| self.is_in_tree(candidate))
+                .map(Value::from),
+            other => other.cloned(),
+        };
+        variables.insert("source".to_owned(), source.unwrap_or(Value::Null));
+        for argument in ["user", "group", "mode", "source_hash", "attrs"] {
+            let value = given.get(argument).cloned();
+            variables.insert(argument.to_owned(), value.unwrap_or(Value::Null));
+        }
+        let is_variable = |name: &str| {
+            let ours = renamed(function, name);
+            !function.parameters.contains(&ours)
+                && !EVERYWHERE.contains(&name)
+                && !SALTS_OWN.contains(&name)
+                && !["context", "defaults", "template", "contents", "source"].contains(&name)
+                && !salt_arguments::has("file.managed", name)
+        };
+        let names: Vec<String> = (given.keys())
+            .filter(|name| is_variable(name))
+            .cloned()
+            .collect();
+        for name in names {
+            let value = given.remove(&name).unwrap_or_default();
+            variables.insert(name, value);
+        }
+        variables
+    }
+
+    fn is_in_tree(&self, candidate: &str) -> bool {
+        let path = candidate.strip_prefix("salt://");
+        path.is_some_and(|path| matches!(self.world.source(Tree::States, path), Ok(Some(_))))
     }
 
     fn template_source(&self, chunk: &Chunk, source: &Value) -> Result<(String, String), Problem> {
@@ -251,6 +323,27 @@ impl Writer<'_> {
         );
         Err(Problem::new(message, chunk.spot.location()).hint("templates are read from `salt://`"))
     }
+}
+
+/// Returns a state that fails when its turn comes: Salt would do something that the engine cannot.
+fn not_supported(
+    chunk: &Chunk,
+    full: &str,
+    names: &[String],
+    notes: &mut Vec<Problem>,
+) -> TypedParameters {
+    let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+    let (noun, names) = match names.as_slice() {
+        [one] => ("argument", one.clone()),
+        many => ("arguments", many.join(", ")),
+    };
+    let message = format!(
+        "`{full}` of `{}` does not support the {noun} {names}",
+        chunk.id
+    );
+    let problem = Problem::new(&message, chunk.spot.location());
+    notes.push(problem.hint("the state will fail; remove the argument, or use `cmd.run`"));
+    TypedParameters::failure(message)
 }
 
 fn renamed(function: &Function, name: &str) -> String {
@@ -379,7 +472,7 @@ pub(super) fn settle_common(given: &mut Map<String, Value>) {
             Value::Array(items) => items,
             one => vec![one],
         };
-        let commands: Vec<Value> = items.into_iter().filter_map(guard_command).collect();
+        let commands: Vec<Value> = items.iter().filter_map(guard_command).collect();
         if !commands.is_empty() {
             given.insert(name.to_owned(), Value::Array(commands));
         }
@@ -387,39 +480,63 @@ pub(super) fn settle_common(given: &mut Map<String, Value>) {
     settle_retry(given);
 }
 
-/// Converts a guard to a command. A few functions have an equivalent command. Anything else lets
-/// the state run, as in Salt.
-fn guard_command(item: Value) -> Option<Value> {
-    match &item {
-        Value::String(_) => Some(item),
-        Value::Object(members) => {
-            let argument = || {
-                let given = members
-                    .get("args")
-                    .and_then(|args| args.get(0))
-                    .or_else(|| members.get("path"));
-                given.and_then(Value::as_str).map(quoted)
-            };
-            let command = match members.get("fun").and_then(Value::as_str)? {
-                "file.file_exists" => format!("test -f {}", argument()?),
-                "file.directory_exists" => format!("test -d {}", argument()?),
-                "file.is_link" => format!("test -L {}", argument()?),
-                "test.true" => "true".to_owned(),
-                "test.false" => "false".to_owned(),
-                "cmd.run" | "cmd.retcode" => {
-                    let given = members
-                        .get("args")
-                        .and_then(|args| args.get(0))
-                        .or_else(|| members.get("cmd"));
-                    given.and_then(Value::as_str)?.to_owned()
-                }
-                // It is never true by accident, because the command does not exist.
-                other => format!("echo 'the guard {other} is not supported' >&2; exit 127"),
-            };
-            Some(Value::String(command))
+/// Returns the first function of a guard that has no equivalent here. Its state must fail: neither
+/// running nor skipping it would be right.
+pub(super) fn unknown_guard(arguments: &Map<String, Value>) -> Option<(&'static str, String)> {
+    ["onlyif", "unless"].into_iter().find_map(|name| {
+        let items = match arguments.get(name)? {
+            Value::Array(items) => items.as_slice(),
+            one => std::slice::from_ref(one),
+        };
+        let bad = items
+            .iter()
+            .find(|item| item.is_object() && guard_command(item).is_none())?;
+        let function = bad.get("fun").and_then(Value::as_str).unwrap_or("none");
+        Some((name, function.to_owned()))
+    })
+}
+
+/// Converts a guard to a command. A few functions have an equivalent command.
+fn guard_command(item: &Value) -> Option<Value> {
+    let Value::Object(members) = item else {
+        return item.is_string().then(|| item.clone());
+    };
+    let argument = |position: usize, name: &str| {
+        let listed = members.get("args").and_then(|args| args.get(position));
+        let given = listed.or_else(|| members.get(name));
+        given.and_then(Value::as_str)
+    };
+    let path = || argument(0, "path").map(quoted);
+    let name = || argument(0, "name").map(quoted);
+    let command = match members.get("fun").and_then(Value::as_str)? {
+        "file.file_exists" => format!("test -f {}", path()?),
+        "file.directory_exists" => format!("test -d {}", path()?),
+        "file.is_link" => format!("test -L {}", path()?),
+        "file.search" | "file.contains_regex" | "file.contains" => {
+            let text = argument(1, "pattern").or_else(|| argument(1, "regex"));
+            let text = text.or_else(|| argument(1, "text")).map(quoted)?;
+            let is_text = members.get("fun").and_then(Value::as_str) == Some("file.contains");
+            let how = if is_text { "-qF" } else { "-qE" };
+            format!("grep {how} -- {text} {}", path()?)
         }
-        _ => None,
-    }
+        "cmd.has_exec" | "cmd.which" => format!("command -v {}", argument(0, "cmd").map(quoted)?),
+        "service.status" | "service.running" => format!("systemctl is-active --quiet {}", name()?),
+        "service.enabled" => format!("systemctl is-enabled --quiet {}", name()?),
+        "user.info" => format!("getent passwd {}", name()?),
+        "group.info" => format!("getent group {}", name()?),
+        "test.true" => "true".to_owned(),
+        "test.false" => "false".to_owned(),
+        "pkg.version" => {
+            let name = name()?;
+            format!(
+                "dpkg-query -W -f='${{db:Status-Status}}' {name} 2>/dev/null | grep -qx installed || rpm -q {name} >/dev/null 2>&1"
+            )
+        }
+        // Its result is its output: a command that prints nothing is false.
+        "cmd.run" => format!("output=$({}) && test -n \"$output\"", argument(0, "cmd")?),
+        _ => return None,
+    };
+    Some(Value::String(command))
 }
 
 fn quoted(text: &str) -> String {

@@ -3,9 +3,59 @@
 use serde_json::{Map, Value, json};
 
 use super::TypedParameters;
-use super::arguments::EVERYWHERE;
+use super::arguments::{EVERYWHERE, SALTS_OWN};
 use crate::jinja::Scope;
 use crate::low::Chunk;
+use crate::problem::Problem;
+
+/// The arguments of each `test` state. `test.nop` takes any: other states `use` its arguments.
+const ARGUMENTS: [(&str, &[&str]); 7] = [
+    ("test.succeed_without_changes", &[]),
+    ("test.succeed_with_changes", &[]),
+    ("test.fail_without_changes", &[]),
+    ("test.fail_with_changes", &[]),
+    (
+        "test.configurable_test_state",
+        &[
+            "changes",
+            "result",
+            "comment",
+            "warnings",
+            "allow_test_mode_failure",
+        ],
+    ),
+    ("test.show_notification", &["text"]),
+    (
+        "test.check_pillar",
+        &[
+            "present",
+            "boolean",
+            "integer",
+            "string",
+            "listing",
+            "dictionary",
+            "verbose",
+        ],
+    ),
+];
+
+/// Refuses an argument that a `test` state does not have.
+pub(super) fn check(chunk: &Chunk, full: &str) -> Result<(), Problem> {
+    let known = ARGUMENTS.iter().find(|(function, _)| *function == full);
+    let Some((_, own)) = known else {
+        return Ok(());
+    };
+    let is_known =
+        |name: &str| own.contains(&name) || EVERYWHERE.contains(&name) || SALTS_OWN.contains(&name);
+    match chunk.arguments.keys().find(|name| !is_known(name)) {
+        None => Ok(()),
+        Some(name) => {
+            let names = own.iter().chain(&EVERYWHERE).chain(&SALTS_OWN).copied();
+            let message = format!("`{full}` of `{}` has no argument `{name}`", chunk.id);
+            Err(Problem::new(message, chunk.spot.location()).near(name, names))
+        }
+    }
+}
 
 /// Translates a `test` state. Returns nothing for all other modules.
 pub(super) fn translate(chunk: &Chunk, full: &str, scope: &Scope) -> Option<TypedParameters> {
@@ -14,9 +64,9 @@ pub(super) fn translate(chunk: &Chunk, full: &str, scope: &Scope) -> Option<Type
         let mut parameters = common(chunk);
         parameters.insert("changes".to_owned(), json!(changes));
         parameters.insert("result".to_owned(), json!(result));
-        if let Some(comment) = &comment {
-            parameters.insert("comment".to_owned(), json!(text(comment)));
-        }
+        let usual = if result { "Success!" } else { "Failure!" };
+        let comment = comment.as_ref().map_or_else(|| usual.to_owned(), text);
+        parameters.insert("comment".to_owned(), json!(comment));
         Some(TypedParameters {
             type_name: "test".to_owned(),
             parameters,

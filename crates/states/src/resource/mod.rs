@@ -4,6 +4,7 @@ mod arguments;
 mod builtin;
 mod exports;
 mod outputs;
+mod salt_arguments;
 
 use std::collections::HashMap;
 
@@ -118,6 +119,16 @@ impl Writer<'_> {
         lookup: &Lookup,
         notes: &mut Vec<Problem>,
     ) -> Result<TypedParameters, Problem> {
+        builtin::check(chunk, full)?;
+        if let Some((guard, function)) = arguments::unknown_guard(&chunk.arguments) {
+            let message =
+                format!("the function `{function}` in `{guard}` is not available in guards");
+            notes.push(
+                Problem::new(&message, chunk.spot.location())
+                    .hint("the state will fail; write the check as a command"),
+            );
+            return Ok(TypedParameters::failure(message));
+        }
         if let Some(said) = builtin::translate(chunk, full, self.scope) {
             return Ok(said);
         }

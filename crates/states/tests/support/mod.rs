@@ -105,6 +105,26 @@ impl World for Memory {
         })
     }
 
+    /// Reads from this machine, for formulas.
+    fn call(
+        &self,
+        function: &str,
+        positional: &[Value],
+        _: &Map<String, Value>,
+    ) -> Result<Value, WorldError> {
+        let argument = positional
+            .first()
+            .and_then(Value::as_str)
+            .unwrap_or_default();
+        match function {
+            "file.file_exists" => Ok(Path::new(argument).is_file().into()),
+            "file.directory_exists" => Ok(Path::new(argument).is_dir().into()),
+            _ => Err(WorldError::new(format!(
+                "`{function}` is not available while states are compiled"
+            ))),
+        }
+    }
+
     fn functions(&self) -> Vec<String> {
         let all = self.registry.specs().flat_map(|spec| spec.states);
         all.map(|state| state.function.to_owned()).collect()
@@ -123,6 +143,46 @@ pub(crate) fn facts() -> Map<String, Value> {
         "os": {"name": "Debian", "family": "Debian", "release": {"full": "12.5", "major": "12"},
                "distro": {"codename": "bookworm"}},
         "kernel": "Linux", "networking": {"fqdn": "web1.example.net", "hostname": "web1"},
+    });
+    facts.as_object().cloned().expect("a map")
+}
+
+/// The facts of a whole Debian machine, as the agent reports them.
+pub(crate) fn debian_facts() -> Map<String, Value> {
+    let facts = serde_json::json!({
+        "os": {"name": "Debian", "family": "Debian", "architecture": "amd64", "hardware": "x86_64",
+               "release": {"full": "12.11", "major": "12", "minor": "11"},
+               "selinux": {"enabled": false},
+               "distro": {"codename": "bookworm", "id": "Debian",
+                          "description": "Debian GNU/Linux 12 (bookworm)",
+                          "release": {"full": "12.11", "major": "12", "minor": "11"}}},
+        "kernel": "Linux", "kernelrelease": "6.1.0-18-amd64", "kernelversion": "6.1.0",
+        "kernelmajversion": "6.1", "timezone": "UTC", "virtual": "kvm", "is_virtual": true,
+        "path": "/usr/sbin:/usr/bin:/sbin:/bin", "fips_enabled": false, "filesystems": "ext4",
+        "networking": {"fqdn": "web1.example.net", "hostname": "web1", "domain": "example.net",
+                       "ip": "192.0.2.2", "ip6": "fd00::2", "primary": "eth0",
+                       "interfaces": {
+                           "lo": {"bindings": [{"address": "127.0.0.1"}],
+                                  "bindings6": [{"address": "::1"}], "ip": "127.0.0.1"},
+                           "eth0": {"bindings": [{"address": "192.0.2.2"}],
+                                    "bindings6": [{"address": "fd00::2"}], "ip": "192.0.2.2",
+                                    "mac": "02:fc:00:00:00:01"}}},
+        "processors": {"count": 2, "models": ["AMD EPYC", "AMD EPYC"]},
+        "memory": {"system": {"total_bytes": 25_276_518_400_u64}},
+        "disks": {"vda": {"type": "hdd"}}, "mountpoints": {"/": {"filesystem": "ext4"}},
+        "identity": {"uid": 0, "gid": 0, "user": "root", "group": "root"},
+        "ssh": {}, "system_uptime": {"seconds": 1}, "dmi": {"manufacturer": "Example"},
+        "platform": {"init": "systemd", "kernel_build": "#1 SMP PREEMPT_DYNAMIC Debian 6.1.76-1",
+                     "systemd": {"version": "252", "features": "+PAM +AUDIT"},
+                     "machine_id": "3d1219c7c4c5404aaa1f6d2a48adfda4", "efi": false,
+                     "os_name": "Debian GNU/Linux", "shell": "/bin/sh",
+                     "kernel_parameters": [["quiet", null]], "cpu_flags": ["fpu"],
+                     "locale": {"defaultlanguage": "en_US", "defaultencoding": "UTF-8",
+                                "detectedencoding": "utf-8", "timezone": "UTC"},
+                     "resolver": {"nameservers": ["192.0.2.53"], "ip4_nameservers": ["192.0.2.53"],
+                                  "ip6_nameservers": [], "sortlist": [], "domain": "",
+                                  "search": [], "options": []},
+                     "gateways": {"ip4": "192.0.2.1", "ip6": "fd00::1"}},
     });
     facts.as_object().cloned().expect("a map")
 }

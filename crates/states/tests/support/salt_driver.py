@@ -1,9 +1,11 @@
 """Applies many state files with real Salt in one process.
 
-usage: salt_driver.py WORK FILE_ROOT PILLAR_ROOT MODE < names
+usage: salt_driver.py WORK FILE_ROOT PILLAR_ROOT MODE [GRAINS] < names
 
 Prints one line of JSON for each name, with the seconds that it took. MODE is
-`apply`, `test` (Salt's noop), or `low`, which only renders and orders.
+`apply`, `test` (Salt's noop), `low`, which only renders and orders, or
+`states`, which does the same and prints the states. GRAINS is a JSON file with
+grains that replace the machine's.
 """
 import json
 import logging
@@ -46,6 +48,9 @@ opts.update(
 for directory in ("cache", "ext", "pki", "sock"):
     os.makedirs(os.path.join(work, directory), exist_ok=True)
 opts["grains"] = salt.loader.grains(opts)
+if len(sys.argv) > 5:
+    with open(sys.argv[5]) as file:
+        opts["grains"].update(json.load(file))
 
 
 def apply(highstate, sls):
@@ -76,9 +81,17 @@ def low(highstate, sls):
     high, more = state.requisite_in(high)
     errors += more
     high = state.apply_exclude(high)
+    if errors and mode == "states":
+        return {"errors": [str(error) for error in errors]}
     chunks, more = state.compile_high_data(high)
     seconds = time.perf_counter() - started
-    return {"errors": errors + more, "seconds": seconds, "count": len(chunks)}
+    answer = {"errors": errors + more, "seconds": seconds, "count": len(chunks)}
+    if mode == "states":
+        answer["states"] = [
+            f"{chunk['state']}.{chunk['fun']}|{chunk['__id__']}|{chunk['name']}"
+            for chunk in chunks
+        ]
+    return answer
 
 
 highstate = salt.state.HighState(opts)
@@ -88,8 +101,12 @@ for line in sys.stdin:
     if not name:
         continue
     started = time.perf_counter()
+    if mode == "states" and "_errors" in highstate.opts["pillar"]:
+        print(json.dumps({"sls": name, "errors": ["pillar"]}), flush=True)
+        continue
     try:
-        answer = low(highstate, name) if mode == "low" else apply(highstate, name)
+        only_renders = mode in ("low", "states")
+        answer = (low if only_renders else apply)(highstate, name)
     except Exception as error:  # noqa: BLE001
         answer = {"errors": [f"exception: {error!r}"]}
     answer["sls"] = name
