@@ -180,8 +180,12 @@ impl ResourceOutcome {
     }
 
     pub(crate) fn skipped(reason: Reason) -> Self {
+        Self::skipped_for(vec![reason])
+    }
+
+    pub(crate) fn skipped_for(reasons: Vec<Reason>) -> Self {
         Self {
-            reasons: vec![reason],
+            reasons,
             ..Self::new(Status::Skipped)
         }
     }

@@ -32,6 +32,15 @@ pub trait ResourceType: Send + Sync + 'static {
         Ok(())
     }
 
+    /// Returns the message of a resource that needs no change, if the type has one.
+    fn unchanged_message(
+        &self,
+        _desired: &Self::Desired,
+        _observed: &Self::Observed,
+    ) -> Option<String> {
+        None
+    }
+
     /// Returns true if the change undoes a change that someone else made, provided that the same
     /// declaration was in place before. It never does for resources that act in every run (a
     /// command, a message), or whose goal changes over time (the newest version).

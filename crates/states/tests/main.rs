@@ -5,6 +5,7 @@ mod facts;
 mod formulas;
 mod generate;
 mod hard_cases;
+mod noop;
 mod places;
 mod salt_comparison;
 mod support;

@@ -38,6 +38,18 @@ const KNOWN: &[(&str, &str)] = &[
         "an argument that the state function does not have is refused before anything runs",
     ),
     (
+        "known_order_word",
+        "`order` is a number, `first` or `last`; Salt puts any other word behind all numbers",
+    ),
+    (
+        "known_test_argument",
+        "`test` states refuse unknown arguments too; Salt's ignore them",
+    ),
+    (
+        "known_force_mod_watch",
+        "the same: Salt has no `force_mod_watch`, and ignores it",
+    ),
+    (
         "known_yaml_merge",
         "an alias is a copy: Salt appends the function to the one list that both share, and refuses",
     ),

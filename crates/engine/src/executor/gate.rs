@@ -14,7 +14,8 @@ pub(super) enum GateDecision {
         /// Noop: something before it would change.
         upstream_pending: bool,
     },
-    Skip(Reason),
+    /// It does not run, for these reasons: every dependency that failed, or another reason.
+    Skip(Vec<Reason>),
     /// A state with `prereq`: its targets have to be looked at first.
     Look,
 }
@@ -30,17 +31,21 @@ pub(super) fn decide_state(
     match salt_gate::answer(plan, node, marks, looks, true) {
         Answer::Run { refreshed_by } => GateDecision::Run {
             refreshed_by,
-            upstream_pending: (plan.graph.incoming(node).iter())
-                .any(|edge| marks[edge.from as usize].pending),
+            // Each state that would change may create what this one needs: states run in order.
+            upstream_pending: marks.iter().take(node as usize).any(|mark| mark.pending)
+                || (plan.graph.incoming(node).iter()).any(|edge| marks[edge.from as usize].pending),
         },
-        Answer::NotAskedFor(requisite) => GateDecision::Skip(Reason::NotAskedFor { requisite }),
-        Answer::Failed(cause) => {
+        Answer::NotAskedFor(requisite) => {
+            GateDecision::Skip(vec![Reason::NotAskedFor { requisite }])
+        }
+        Answer::Failed(causes) => {
             // Would it run if no other state looked at it?
             let alone = salt_gate::answer(plan, node, marks, looks, false);
-            GateDecision::Skip(match alone {
+            let reason = |cause: u32| match alone {
                 Answer::Failed(_) => Reason::DependencyFailed(reference(cause)),
                 _ => Reason::PrerequisiteFailed(reference(cause)),
-            })
+            };
+            GateDecision::Skip(causes.into_iter().map(reason).collect())
         }
     }
 }
@@ -62,6 +67,7 @@ pub(super) fn decide(plan: &CatalogPlan, node: u32, marks: &[FinishedMark]) -> G
             refreshed_by.get_or_insert(mark(edge).changer);
         }
     }
+    let mut reasons: Vec<Reason> = Vec::new();
     for (position, edge) in incoming.iter().enumerate() {
         let first_of_group = edge.group == 0
             || !incoming[..position]
@@ -77,9 +83,19 @@ pub(super) fn decide(plan: &CatalogPlan, node: u32, marks: &[FinishedMark]) -> G
                 other.group == edge.group
             }
         });
-        if let Some(reason) = refusal(plan, edge, members, marks) {
-            return GateDecision::Skip(reason);
+        let reason = refusal(plan, edge, members, marks);
+        reasons.extend(reason.filter(|reason| !reasons.contains(reason)));
+    }
+    if !reasons.is_empty() {
+        // Failures are the answer. Without any, the first other reason is.
+        let is_failure = |reason: &Reason| !matches!(reason, Reason::NotAskedFor { .. });
+        if reasons.iter().any(is_failure) {
+            reasons.retain(is_failure);
         }
+        if !is_failure(&reasons[0]) {
+            reasons.truncate(1);
+        }
+        return GateDecision::Skip(reasons);
     }
     GateDecision::Run {
         refreshed_by,

@@ -36,7 +36,9 @@ impl Run<'_> {
             .collect();
         let said = answer(self.plan, target, self.board().marks(), &looks, false);
         let look = match said {
-            Answer::Failed(cause) => NoopResult::Blocked(cause),
+            Answer::Failed(causes) => {
+                NoopResult::Blocked(causes.first().copied().unwrap_or(target))
+            }
             Answer::NotAskedFor(requisite) => NoopResult::NotAskedFor(requisite),
             Answer::Run { .. } => self.look_at(step),
         };
@@ -78,9 +80,9 @@ impl Run<'_> {
     }
 
     /// Returns the outcome of a state whose prerequisite failed, as the look saw it.
-    pub(super) fn held_back(&self, node: u32, reason: Reason) -> ResourceOutcome {
-        let Reason::PrerequisiteFailed(_) = &reason else {
-            return ResourceOutcome::skipped(reason);
+    pub(super) fn held_back(&self, node: u32, reasons: Vec<Reason>) -> ResourceOutcome {
+        let Some(Reason::PrerequisiteFailed(_)) = reasons.first() else {
+            return ResourceOutcome::skipped_for(reasons);
         };
         match self.look(node, 0) {
             Some(NoopResult::NotAskedFor(requisite)) => {
@@ -92,7 +94,7 @@ impl Run<'_> {
                 outcome.message = why;
                 outcome
             }
-            _ => ResourceOutcome::skipped(reason),
+            _ => ResourceOutcome::skipped_for(reasons),
         }
     }
 }

@@ -19,13 +19,13 @@ pub(super) enum NoopResult {
 }
 
 /// The combined answer of all requisites of a state.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(super) enum Answer {
     Run {
         refreshed_by: Option<u32>,
     },
-    /// The node that failed first.
-    Failed(u32),
+    /// The nodes that failed first, at least one.
+    Failed(Vec<u32>),
     NotAskedFor(&'static str),
 }
 
@@ -100,20 +100,20 @@ pub(super) fn answer(
             NoopResult::Blocked(cause) => Some(*cause),
             NoopResult::Result(..) | NoopResult::NotAskedFor(_) => None,
         });
-        let failed = edges()
-            .map(|edge| marks[edge.from as usize])
-            .find(|mark| mark.result == Some(false));
+        let mut failed: Vec<u32> = Vec::new();
+        for mark in edges().map(|edge| marks[edge.from as usize]) {
+            if mark.result == Some(false) && !failed.contains(&mark.cause) {
+                failed.push(mark.cause);
+            }
+        }
         let probed = plan
             .probes
             .get(&node)
             .and_then(|targets| targets.first().copied());
-        return Answer::Failed(
-            failed
-                .map(|mark| mark.cause)
-                .or(blocked)
-                .or(probed)
-                .unwrap_or(node),
-        );
+        if failed.is_empty() {
+            failed.push(blocked.or(probed).unwrap_or(node));
+        }
+        return Answer::Failed(failed);
     }
     if would_not {
         // One target that would change is enough, regardless of other requisites.

@@ -226,6 +226,8 @@ impl Run<'_> {
             attempt.changes.extend(refresh);
             if !observing.changes.is_empty() || attempt.refreshed {
                 attempt.status = Status::Pending;
+            } else {
+                attempt.applied.message = instance.unchanged_message(observing);
             }
             return Ok(attempt);
         };
@@ -252,6 +254,9 @@ impl Run<'_> {
             }
             attempt.applied.message = attempt.applied.message.or(refreshed.message);
             attempt.applied.outputs.extend(refreshed.outputs);
+        }
+        if attempt.status == Status::Unchanged && attempt.applied.message.is_none() {
+            attempt.applied.message = instance.unchanged_message(observing);
         }
         Ok(attempt)
     }

@@ -14,8 +14,8 @@ impl Run<'_> {
         for (node, gate) in members {
             match gate {
                 GateDecision::Look => unreachable!("those that look at others are in no group"),
-                GateDecision::Skip(reason) => {
-                    let outcome = self.held_back(node, reason);
+                GateDecision::Skip(reasons) => {
+                    let outcome = self.held_back(node, reasons);
                     self.finish(node, false, outcome);
                 }
                 GateDecision::Run {

@@ -123,7 +123,7 @@ impl Run<'_> {
         };
         match gate {
             GateDecision::Look => unreachable!("the looks have been taken"),
-            GateDecision::Skip(reason) => done(false, self.held_back(node, reason)),
+            GateDecision::Skip(reasons) => done(false, self.held_back(node, reasons)),
             GateDecision::Run {
                 refreshed_by,
                 upstream_pending,

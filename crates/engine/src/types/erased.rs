@@ -28,6 +28,7 @@ pub(crate) trait AnyInstance: Send + Sync {
         write_access: &WriteAccess<'_>,
     ) -> Result<ApplyResult, StepError>;
     fn verdict(&self, observing: &PendingResource, noop: bool) -> Result<(), StepError>;
+    fn unchanged_message(&self, observing: &PendingResource) -> Option<String>;
     fn undoes_drift(&self, observing: &PendingResource) -> bool;
     fn refresh_change(&self, observing: &PendingResource) -> Option<Change>;
     fn refresh(
@@ -128,6 +129,11 @@ impl<T: Provider> AnyInstance for Instance<T> {
     fn verdict(&self, observing: &PendingResource, noop: bool) -> Result<(), StepError> {
         self.of
             .verdict(&self.desired, self.observed(observing), noop)
+    }
+
+    fn unchanged_message(&self, observing: &PendingResource) -> Option<String> {
+        self.of
+            .unchanged_message(&self.desired, self.observed(observing))
     }
 
     fn undoes_drift(&self, observing: &PendingResource) -> bool {

@@ -91,6 +91,10 @@ impl ResourceType for Test {
         ))
     }
 
+    fn unchanged_message(&self, desired: &DesiredTest, (): &()) -> Option<String> {
+        desired.comment.clone()
+    }
+
     fn undoes_drift(&self, _desired: &DesiredTest, (): &()) -> bool {
         false
     }

@@ -33,6 +33,7 @@ const FACTS_OF_FACTER: &[&str] = &[
     "filesystems",
     "fips_enabled",
     "gce",
+    "hostname",
     "hypervisors",
     "identity",
     "is_virtual",

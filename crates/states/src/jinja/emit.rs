@@ -25,7 +25,10 @@ static NOT_TEXT: LazyLock<Option<Regex>> = LazyLock::new(|| {
 /// Formats on as few lines as possible: `{a: 1, b: [x, y]}`.
 pub(super) fn flow(value: &Value, lines: Lines) -> String {
     let mut emitter = Emitter::new(lines);
-    emitter.flow(value, 2);
+    match value {
+        Value::Array(_) | Value::Object(_) => emitter.flow(value, 2),
+        scalar => emitter.scalar(scalar, Place::Block, 2),
+    }
     emitter.out
 }
 
@@ -136,7 +139,7 @@ impl Emitter {
             Value::Object(members) => (members.is_empty(), !members.values().any(is_collection)),
             _ => return false,
         };
-        !is_empty && !(is_innermost && self.flows_innermost)
+        !(is_empty || is_innermost && self.flows_innermost)
     }
 
     fn block(&mut self, value: &Value, indent: usize, after_dash: bool) {

@@ -3,11 +3,11 @@
 //! Separators are compared with the original characters of facts, so that both renderings of a file
 //! decide the same.
 
-use minijinja::value::{Kwargs, from_args};
+use minijinja::value::{Kwargs, ValueKind, from_args};
 use minijinja::{Error, ErrorKind, State, Value};
 
 use super::filters::invalid;
-use super::mutable::List;
+use super::mutable::{Dict, List, owned};
 use super::python;
 use super::taint;
 
@@ -22,6 +22,20 @@ pub(super) fn unknown(
         && let Some(answer) = of_text(text, method, arguments)?
     {
         return Ok(answer);
+    }
+    // A literal has the methods that it would have in a variable.
+    if matches!(value.kind(), ValueKind::Map | ValueKind::Seq) {
+        let own = owned(value);
+        let is_ours =
+            own.downcast_object::<Dict>().is_some() || own.downcast_object::<List>().is_some();
+        let is_literal =
+            value.downcast_object::<Dict>().is_none() && value.downcast_object::<List>().is_none();
+        if is_ours && is_literal {
+            match own.call_method(state, method, arguments) {
+                Err(error) if error.kind() == ErrorKind::UnknownMethod => {}
+                answer => return answer,
+            }
+        }
     }
     minijinja_contrib::pycompat::unknown_method_callback(state, value, method, arguments)
 }

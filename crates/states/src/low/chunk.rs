@@ -11,6 +11,8 @@ pub(crate) struct Chunk {
     pub(crate) function: String,
     pub(crate) id: String,
     pub(crate) name: String,
+    /// The `name` of a state with `pkgs`: requisites may refer to it.
+    pub(crate) shared_name: Option<String>,
     pub(crate) sls: String,
     pub(crate) included_from: Vec<String>,
     pub(crate) arguments: Map<String, Value>,
@@ -44,11 +46,24 @@ pub(crate) fn chunks(high: &HighState) -> Vec<Chunk> {
                     chunks.push(named(&chunk, entry, index + 1));
                 }
             };
-            let mut names = names_of(state);
-            if names.is_empty() && state.module == "pkg" {
-                names = packages_of(state);
+            let names = names_of(state);
+            if !names.is_empty() || state.module != "pkg" {
+                base(&mut chunks, &names);
+                continue;
             }
-            base(&mut chunks, &names);
+            let first = chunks.len();
+            base(&mut chunks, &packages_of(state));
+            let name = state
+                .arguments()
+                .find_map(|argument| match &argument.value {
+                    ArgumentValue::Plain(Value::String(name)) if argument.name == "name" => {
+                        Some(name)
+                    }
+                    _ => None,
+                });
+            for chunk in &mut chunks[first..] {
+                chunk.shared_name = name.cloned();
+            }
         }
     }
     chunks
@@ -97,6 +112,7 @@ fn one(state: &StateDeclaration, id: &str, sls: &str, included_from: &[String]) 
         function: state.function().unwrap_or_default().to_owned(),
         id: id.to_owned(),
         name: id.to_owned(),
+        shared_name: None,
         sls: sls.to_owned(),
         included_from: included_from.to_vec(),
         arguments: Map::new(),
@@ -133,6 +149,7 @@ fn named(base: &Chunk, entry: &Value, name_order: usize) -> Chunk {
         function: base.function.clone(),
         id: base.id.clone(),
         name: String::new(),
+        shared_name: None,
         sls: base.sls.clone(),
         included_from: base.included_from.clone(),
         arguments: base.arguments.clone(),

@@ -153,7 +153,8 @@ impl<'a> Index<'a> {
         for (number, chunk) in chunks.iter().enumerate() {
             let number = number as u32;
             for module in [chunk.module.as_str(), "id"] {
-                for name in [chunk.name.as_str(), chunk.id.as_str()] {
+                let names = [chunk.name.as_str(), chunk.id.as_str()];
+                for name in names.into_iter().chain(chunk.shared_name.as_deref()) {
                     let list = by_name.entry((module, name)).or_default();
                     if list.last() != Some(&number) {
                         list.push(number);

@@ -8,22 +8,22 @@ use crate::jinja::Scope;
 use crate::low::Chunk;
 use crate::problem::Problem;
 
+/// The arguments of the states with a declared outcome. They share them, so that `extend` may replace
+/// the function.
+const OUTCOME: &[&str] = &[
+    "changes",
+    "result",
+    "comment",
+    "warnings",
+    "allow_test_mode_failure",
+];
 /// The arguments of each `test` state. `test.nop` takes any: other states `use` its arguments.
 const ARGUMENTS: [(&str, &[&str]); 7] = [
-    ("test.succeed_without_changes", &[]),
-    ("test.succeed_with_changes", &[]),
-    ("test.fail_without_changes", &[]),
-    ("test.fail_with_changes", &[]),
-    (
-        "test.configurable_test_state",
-        &[
-            "changes",
-            "result",
-            "comment",
-            "warnings",
-            "allow_test_mode_failure",
-        ],
-    ),
+    ("test.succeed_without_changes", OUTCOME),
+    ("test.succeed_with_changes", OUTCOME),
+    ("test.fail_without_changes", OUTCOME),
+    ("test.fail_with_changes", OUTCOME),
+    ("test.configurable_test_state", OUTCOME),
     ("test.show_notification", &["text"]),
     (
         "test.check_pillar",

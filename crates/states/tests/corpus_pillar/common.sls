@@ -7,3 +7,5 @@ flag: True
 number: 5
 word: hello
 list: [x, y]
+unsorted: {b: 1, a: [3, {z: 1, y: 2}]}
+timezone: Europe/Berlin

@@ -51,6 +51,10 @@ impl ResourceType for Exec {
         desired.relations(relations);
     }
 
+    fn unchanged_message(&self, _: &DesiredExec, observed: &GuardVerdict) -> Option<String> {
+        observed.stay.clone()
+    }
+
     fn undoes_drift(&self, _desired: &DesiredExec, _observed: &GuardVerdict) -> bool {
         false
     }

@@ -1,0 +1,5 @@
+a:
+  test.nop:
+    - order: foo
+b:
+  test.nop: []
