@@ -657,6 +657,8 @@ pub const LEADERS: &str = "leaders/";
 pub const RELEASE_LEADER: &str = "leaders/releases";
 /// Written by the server that synchronizes repositories, bound to its lease.
 pub const REPOSITORY_LEADER: &str = "leaders/repositories";
+/// Written by the server that links audit records, bound to its lease.
+pub const AUDIT_LEADER: &str = "leaders/audit";
 /// Written by the servers that compact the store: the history that it keeps, and who reclaims its
 /// space.
 pub const STORE_UPKEEP: &str = "store-upkeep";
@@ -867,4 +869,46 @@ pub fn node_output(node: &NodeName, name: &str) -> String {
 
 pub fn node_outputs(node: &NodeName) -> String {
     format!("node-outputs/{node}/")
+}
+
+/// Actions that are under way, by server.
+pub const AUDIT_PENDING: &str = "audit/pending/";
+/// Audit records that are not yet in the chain.
+pub const AUDIT_INBOX: &str = "audit/inbox/";
+/// The chain of audit records. Written by the elected server only.
+pub const AUDIT_RECORDS: &str = "audit/records/";
+/// Written by the elected server with every record: the newest one, and where the log begins.
+pub const AUDIT_HEAD: &str = "audit/head";
+
+/// Written by the server before an action begins; deleted with its outcome, or by the elected
+/// server if this one died.
+pub fn audit_pending(server: ServerId, id: uuid::Uuid) -> String {
+    format!("{}{id}", audit_pending_of(server))
+}
+
+/// All actions of one server that are under way.
+pub fn audit_pending_of(server: ServerId) -> String {
+    format!("{AUDIT_PENDING}{server}/")
+}
+
+/// Returns the server of a key under [`AUDIT_PENDING`].
+pub fn parse_audit_pending(key: &str) -> Option<ServerId> {
+    let (server, _) = key.strip_prefix(AUDIT_PENDING)?.split_once('/')?;
+    server.parse().ok()
+}
+
+/// Written with an action's outcome, or with the change itself; deleted when the record is in the
+/// chain.
+pub fn audit_inbox(id: uuid::Uuid) -> String {
+    format!("{AUDIT_INBOX}{id}")
+}
+
+/// Written by the elected server: some records, from this number on.
+pub fn audit_records(first: u64) -> String {
+    format!("{AUDIT_RECORDS}{first:020}")
+}
+
+/// Returns the first number of a key under [`AUDIT_RECORDS`].
+pub fn parse_audit_records(key: &str) -> Option<u64> {
+    key.strip_prefix(AUDIT_RECORDS)?.parse().ok()
 }

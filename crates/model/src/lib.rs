@@ -4,6 +4,7 @@
 //! Everything that is sent or stored is defined here, or is built from definitions here.
 
 pub mod access;
+mod audit_chain;
 mod canonical;
 pub mod catalog;
 mod error_chain;
@@ -19,6 +20,10 @@ mod ordering_mode;
 mod role;
 mod span;
 
+pub use audit_chain::{
+    AUDIT_CHAIN_START, AuditChainCheck, AuditChainPlace, AuditChainSummary, BrokenAuditChain,
+    audit_line_hash,
+};
 pub use canonical::{canonical_json, content_id_of_json};
 pub use catalog::{Catalog, CatalogId};
 pub use error_chain::error_chain;

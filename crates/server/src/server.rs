@@ -8,6 +8,7 @@ use bunraku_model::{NodeName, Role, ServerId};
 use bunraku_signer::SignerHandle;
 use bunraku_store::blobs::SharedBlobs;
 use bunraku_store::{SharedStore, StoreError};
+use bunraku_wire::api::AuditOutcome;
 use bunraku_wire::tls::{Identity, ServerTls};
 use bunraku_wire::{Credentials, ReloadableServerTls};
 use tokio::net::TcpListener;
@@ -23,10 +24,13 @@ use crate::wiring::{ServiceOptions, Wiring, WiringParts, even_without_majority};
 use bunraku_compile::catalogs::Catalogs;
 use bunraku_compile::compiles::Compiles;
 use bunraku_compile::environments::Environments;
-use bunraku_control::{Clock, ServiceError};
+use bunraku_control::{AuditAction, Clock, ServiceError};
 
 /// Interval at which the server checks the age of its own and its peers' certificates.
 const LOOK: Duration = Duration::from_secs(60);
+
+/// Longest time that a start or stop waits for its audit record.
+const RECORD_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Age at which a revocation list is replaced, long before it expires.
 const LIST_AGE: jiff::SignedDuration = jiff::SignedDuration::from_hours(24);
@@ -88,6 +92,7 @@ pub struct Server {
     address: SocketAddr,
     health_address: Option<SocketAddr>,
     services: Services,
+    name: NodeName,
     tasks: TaskTracker,
     /// Ends the background work, after connections have ended.
     background: CancellationToken,
@@ -145,12 +150,14 @@ impl Server {
             options: options.accept.clone(),
             shutdown: services.shutdown.clone(),
         };
+        record(&services, "start-server", &options.name).await;
         let connections = tokio::spawn(http::serve(listener, serving));
         tracing::info!(%address, id = %services.identity.id, name = %options.name, "the server is up");
         Ok(Self {
             address,
             health_address,
             services,
+            name: options.name,
             tasks,
             background,
             connections,
@@ -192,6 +199,7 @@ impl Server {
         }
         self.services.closing.close();
         self.services.closing.wait().await;
+        record(&self.services, "stop-server", &self.name).await;
         self.background.cancel();
         self.tasks.close();
         self.tasks.wait().await;
@@ -199,6 +207,24 @@ impl Server {
             tracing::warn!(error = %error, "cannot unregister this server");
         }
         tracing::info!("the server is down");
+    }
+}
+
+/// Records that a server starts or stops. Without a majority of the datastores, it is only logged.
+async fn record(services: &Services, action: &str, name: &NodeName) {
+    if services.store.without_majority_for().is_none() {
+        let action = AuditAction::new(action)
+            .on("server", name)
+            .detail("version", env!("CARGO_PKG_VERSION"));
+        let recorded = services
+            .audit
+            .record_or_warn(action, AuditOutcome::Succeeded);
+        if tokio::time::timeout(RECORD_PATIENCE, recorded)
+            .await
+            .is_err()
+        {
+            tracing::warn!("recording in the audit log takes too long");
+        }
     }
 }
 

@@ -5,13 +5,14 @@
 use std::time::Duration;
 
 use bunraku_store::blobs::SharedBlobs;
+use bunraku_wire::api::AuditOutcome;
 use tokio_util::sync::CancellationToken;
 
 use bunraku_compile::Releases;
 use bunraku_compile::catalogs::Catalogs;
 use bunraku_compile::environments::Environments;
 use bunraku_control::clock::Clock;
-use bunraku_control::{Certificates, Commands, Reports, ServiceError};
+use bunraku_control::{AuditAction, AuditLog, Certificates, Commands, Reports, ServiceError};
 
 use crate::store_upkeep::StoreUpkeepOptions;
 
@@ -44,6 +45,7 @@ pub(crate) struct Upkeep {
     pub(crate) reports: Reports,
     pub(crate) environments: Environments,
     pub(crate) releases: Releases,
+    pub(crate) audit: AuditLog,
     pub(crate) clock: Clock,
     pub(crate) options: UpkeepOptions,
 }
@@ -83,6 +85,16 @@ impl Upkeep {
         let collected = collected
             .map_err(|error| ServiceError::internal("cannot delete unused content", error))?;
         tracing::debug!(?collected, "deleted unreferenced content");
+        if catalogs.removed + old + code > 0 {
+            let action = AuditAction::new("delete-old-data")
+                .detail("catalogs", catalogs.removed)
+                .detail("reports", old)
+                .detail("commits", code)
+                .because(Some("nothing refers to them, or they are too old"));
+            self.audit
+                .record_or_warn(action, AuditOutcome::Succeeded)
+                .await;
+        }
         Ok(())
     }
 }

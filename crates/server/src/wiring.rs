@@ -39,9 +39,9 @@ use bunraku_compile::{
 };
 use bunraku_control::former_keys::move_former_keys;
 use bunraku_control::{
-    CertificateOptions, Certificates, Clock, CommandOptions, Commands, Epoch, FactHooks,
-    FactOptions, Facts, Metrics, Nodes, Presence, PresenceOptions, ReportOptions, Reports,
-    RestoreSigns, ServiceError,
+    AuditLog, AuditOptions, CertificateOptions, Certificates, Clock, CommandOptions, Commands,
+    Epoch, FactHooks, FactOptions, Facts, Metrics, Nodes, Presence, PresenceOptions, ReportOptions,
+    Reports, RestoreSigns, ServiceError,
 };
 use bunraku_cues::reactors::{FactNews, ReactorInbox};
 use bunraku_cues::{Locks, Once, Reactors, Triggers};
@@ -69,6 +69,7 @@ pub struct ServiceOptions {
     pub rates: RateOptions,
     /// This server's cluster member, if any.
     pub cluster: Option<ClusterLink>,
+    pub audit: AuditOptions,
     pub certificates: CertificateOptions,
     pub commands: CommandOptions,
     pub facts: FactOptions,
@@ -96,6 +97,7 @@ impl ServiceOptions {
             agent_silence: Duration::from_secs(90),
             rates: RateOptions::default(),
             cluster: None,
+            audit: AuditOptions::default(),
             certificates: CertificateOptions::default(),
             commands: CommandOptions::default(),
             facts: FactOptions::default(),
@@ -172,6 +174,7 @@ impl Wiring {
             reports: services.reports.clone(),
             environments: services.environments.clone(),
             releases: services.releases.clone(),
+            audit: services.audit.clone(),
             clock: services.clock.clone(),
             options: options.upkeep.clone(),
         };
@@ -244,6 +247,8 @@ fn compiling(
 /// Returns the work of each service, except compiles, deploys and certificates.
 fn of_services(services: &Services, stop: &CancellationToken) -> Vec<BackgroundTask> {
     let mut tasks: Vec<BackgroundTask> = Vec::new();
+    let (audit, until) = (services.audit.clone(), stop.clone());
+    tasks.push(Box::pin(async move { audit.run(until).await }));
     let (presence, until) = (services.presence.clone(), stop.clone());
     tasks.push(Box::pin(async move { presence.run(until).await }));
     let (live, until) = (services.clone(), stop.clone());
@@ -337,6 +342,13 @@ async fn build_services(
         Arc::new(inbox.clone()),
     )
     .await?;
+    let audit = AuditLog::new(
+        store.clone(),
+        clock.clone(),
+        id,
+        &options.certificates.server_name,
+        options.audit.clone(),
+    );
     let nodes = Nodes::new(store.clone(), clock.clone()).with_recorder(Arc::new(inbox.clone()));
     let commands = Commands::new(store.clone(), clock.clone(), options.commands.clone());
     let revocations = Revocations::new([]);
@@ -373,7 +385,8 @@ async fn build_services(
         nodes.clone(),
         options.certificates.clone(),
     )
-    .in_epoch(epoch.clone());
+    .in_epoch(epoch.clone())
+    .with_audit(audit.clone());
     let catalogs = Catalogs::new(
         store.clone(),
         blobs.clone(),
@@ -428,7 +441,8 @@ async fn build_services(
         Arc::new(queries.clone()),
         options.releases.clone(),
     )
-    .with_reactors(inbox.clone());
+    .with_reactors(inbox.clone())
+    .with_audit(audit.clone());
     let diffs = CatalogDiffs::new(
         store.clone(),
         blobs.clone(),
@@ -448,6 +462,7 @@ async fn build_services(
         id,
         reports.clone(),
         plans.clone(),
+        audit.clone().into(),
         options.orchestration.clone(),
         inbox.clone(),
     );
@@ -459,10 +474,12 @@ async fn build_services(
         reports.clone(),
         Arc::new(queries.clone()),
         Arc::clone(&metrics),
-    );
+    )
+    .with_audit(audit.clone());
     let board = TargetBoard::new(store.clone());
     let environments =
-        Environments::new(store.clone(), clock.clone(), code.clone(), compiles.clone());
+        Environments::new(store.clone(), clock.clone(), code.clone(), compiles.clone())
+            .with_audit(audit.clone());
     let outputs = Outputs::new(
         store.clone(),
         catalogs.clone(),
@@ -479,6 +496,7 @@ async fn build_services(
         find_nodes: Arc::new(queries.clone()),
     });
     Ok(ServiceSet {
+        audit: audit.clone(),
         reactors,
         reactor_runs,
         outputs,
@@ -507,7 +525,8 @@ async fn build_services(
             code,
             environments.clone(),
             options.releases.leader_ttl,
-        ),
+        )
+        .with_audit(audit.clone()),
         environments,
         compiles,
         hub: CommandHub::new(commands.clone(), board),
@@ -516,6 +535,7 @@ async fn build_services(
             clock.clone(),
             certificates.clone(),
             options.cluster.clone(),
+            audit.clone().into(),
         ),
         certificates,
         identity: Arc::new(ServerIdentity {

@@ -83,6 +83,8 @@ pub struct ClientOptions {
     /// Maximum length of a reply and of a line of a stream, in bytes.
     pub largest_reply: usize,
     pub user_agent: String,
+    /// The reason for changes, for the audit log.
+    pub reason: Option<String>,
 }
 
 impl ClientOptions {
@@ -100,6 +102,7 @@ impl ClientOptions {
             idle_close: Some(Duration::from_secs(15)),
             largest_reply: 64 << 20,
             user_agent: concat!("bunraku/", env!("CARGO_PKG_VERSION")).to_owned(),
+            reason: None,
         }
     }
 }
@@ -285,7 +288,9 @@ impl Client {
         loop {
             let mut channel = self.channel(over).await?;
             let deadline = Instant::now() + limit;
-            let request = call.request(&channel.server, &self.options().user_agent)?;
+            let options = self.options();
+            let reason = options.reason.as_deref();
+            let request = call.request(&channel.server, &options.user_agent, reason)?;
             let sent = channel.send(request);
             let failure = match tokio::time::timeout_at(deadline, sent).await {
                 Err(_) => return Err(self.timed_out(&channel.server, "no reply")),

@@ -2,13 +2,13 @@
 
 use bunraku_model::{EnvironmentName, RepositoryName};
 use bunraku_store::{Compare, Transaction};
-use bunraku_wire::api::ReleasePolicy;
+use bunraku_wire::api::{AuditSource, ReleasePolicy};
 
 use super::deploy_requests::DeployAnswer;
 use super::{Environments, new_secret};
 use bunraku_control::document::{self, Decision};
 use bunraku_control::webhook_secrets::Secret;
-use bunraku_control::{EnvironmentSettings, ServiceError, keys};
+use bunraku_control::{AuditAction, EnvironmentSettings, ServiceError, keys};
 
 /// The settings that an environment has from its branch.
 #[derive(Clone, Copy, Debug)]
@@ -89,6 +89,14 @@ impl Environments {
             .when(Compare::Absent(key.clone()))
             .put(key, document::encode(&settings))
             .put(keys::environment_secret(name), document::encode(&secret));
+        let action = AuditAction::new("create-environment")
+            .on("environment", name)
+            .detail("branch", wanted.branch)
+            .by(
+                format!("repository {}", wanted.repository),
+                AuditSource::Server,
+            );
+        let transaction = self.audit.record_in(transaction, action);
         Ok(self.store.commit(transaction).await?.is_committed())
     }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bunraku_model::EnvironmentName;
 use bunraku_store::{Compare, Swap, Transaction, compare_and_swap, settle};
+use bunraku_wire::api::AuditSource;
 use bunraku_wire::api::{
     Deploy, DeployRequest, DeployState, DeployStatus, EnvironmentPin, HookReply,
 };
@@ -18,7 +19,7 @@ use super::hook::{self, Delivery};
 use crate::code::check_reference;
 use bunraku_control::document;
 use bunraku_control::webhook_secrets::{DeliveryProof, Secret};
-use bunraku_control::{ServiceError, keys};
+use bunraku_control::{AuditAction, ServiceError, keys};
 
 /// What a caller wants to have deployed.
 pub(super) struct DeployOrder<'a> {
@@ -189,6 +190,18 @@ impl Environments {
                 if old.state.is_final() {
                     transaction = transaction.delete(keys::deploy(name, old.number));
                 }
+            }
+            if order.hook {
+                // An operator's request is recorded with its outcome.
+                let source = match order.by {
+                    "webhook" => AuditSource::Webhook,
+                    _ => AuditSource::Server,
+                };
+                let action = AuditAction::new("deploy-environment")
+                    .on("environment", name)
+                    .detail("deploy", deploy.number)
+                    .by(order.by, source);
+                transaction = self.audit.record_in(transaction, action);
             }
             Ok(Swap::Write(transaction, DeployAnswer::Requested(deploy)))
         })

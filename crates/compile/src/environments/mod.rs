@@ -32,7 +32,7 @@ use bunraku_control::clock::Clock;
 use bunraku_control::document::{self, Decision};
 use bunraku_control::nodes::NodeRecord;
 use bunraku_control::webhook_secrets::{Secret, new_secret};
-use bunraku_control::{EnvironmentSettings, ServiceError, keys};
+use bunraku_control::{EnvironmentSettings, ServiceAudit, ServiceError, keys};
 
 pub use branches::{BranchEnvironment, NewestDeploy};
 pub use hook::push_is_ignored;
@@ -47,6 +47,7 @@ pub struct Environments {
     clock: Clock,
     code: Code,
     compiles: Compiles,
+    audit: ServiceAudit,
     /// Delay before a deploy that could not run is retried.
     retry: Duration,
 }
@@ -58,8 +59,16 @@ impl Environments {
             clock,
             code,
             compiles,
+            audit: ServiceAudit::default(),
             retry: Duration::from_secs(5),
         }
+    }
+
+    /// Records changes in this audit log.
+    #[must_use]
+    pub fn with_audit(mut self, audit: impl Into<ServiceAudit>) -> Self {
+        self.audit = audit.into();
+        self
     }
 
     /// Creates an environment. Its code comes with the first deploy.

@@ -19,7 +19,7 @@ use super::maps::map_error;
 use super::{Releases, StoredHead, choice, holder, number_of};
 use crate::catalogs::CatalogError;
 use bunraku_control::document;
-use bunraku_control::{ServiceError, keys, nodes};
+use bunraku_control::{AuditAction, ServiceError, keys, nodes};
 
 /// Number of catalogs held in one transaction: two operations each.
 const HOLDS_PER_TRANSACTION: usize = 50;
@@ -408,6 +408,19 @@ impl Releases {
             if let Some(hold) = hold {
                 let key = keys::release_hold(environment);
                 transaction = transaction.put(key, document::encode(hold));
+            }
+            if release.summary.kind == ReleaseKind::Auto {
+                // An operator's release is recorded with the request.
+                let summary = &release.summary;
+                let code = summary.code_id.as_ref().map(ToString::to_string);
+                let action = AuditAction::new("create-release")
+                    .on("environment", environment)
+                    .detail("release", number.0)
+                    .detail("code_id", code)
+                    .detail("nodes", summary.nodes)
+                    .detail("changed", summary.changed)
+                    .because(Some("the release policy is `auto`"));
+                transaction = self.audit.record_in(transaction, action);
             }
             for blob in [Some(release.map.base), release.map.changes]
                 .into_iter()

@@ -57,7 +57,7 @@ pub use worker::ReleaseWorker;
 use crate::catalogs::Catalogs;
 use bunraku_control::clock::Clock;
 use bunraku_control::document::{self as documents, Decision, Versioned};
-use bunraku_control::{FindNodes, ServiceError, keys};
+use bunraku_control::{FindNodes, ServiceAudit, ServiceError, keys};
 use bunraku_cues::reactors::ReactorInbox;
 use document::{AppliedRelease, Release, ReleaseHead, ReleaseMap};
 use maps::Maps;
@@ -98,6 +98,7 @@ pub struct Releases {
     clock: Clock,
     maps: Maps,
     find_nodes: Arc<dyn FindNodes>,
+    audit: ServiceAudit,
     options: ReleaseOptions,
     reactors: ReactorInbox,
 }
@@ -121,6 +122,7 @@ impl Releases {
             catalogs,
             clock,
             find_nodes,
+            audit: ServiceAudit::default(),
             options,
             reactors: ReactorInbox::default(),
         }
@@ -130,6 +132,13 @@ impl Releases {
     #[must_use]
     pub fn with_reactors(mut self, reactors: ReactorInbox) -> Self {
         self.reactors = reactors;
+        self
+    }
+
+    /// Records changes in this audit log.
+    #[must_use]
+    pub fn with_audit(mut self, audit: impl Into<ServiceAudit>) -> Self {
+        self.audit = audit.into();
         self
     }
 

@@ -16,11 +16,11 @@ use std::time::Duration;
 
 use bunraku_model::{EnvironmentName, RepositoryName};
 use bunraku_store::{Compare, SharedStore, Transaction, TransactionOutcome};
-use bunraku_wire::api::HookReply;
 use bunraku_wire::api::repositories::{
     BranchRules, NewRepository, RepositoryChange, RepositoryChanged, RepositorySummary,
     RepositorySync, SyncRequested,
 };
+use bunraku_wire::api::{AuditSource, HookReply};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -29,7 +29,7 @@ use crate::environments::{Environments, check_poll, push_is_ignored};
 use bunraku_control::clock::Clock;
 use bunraku_control::document::{self, Decision};
 use bunraku_control::webhook_secrets::{DeliveryProof, Secret, new_secret};
-use bunraku_control::{ServiceError, keys};
+use bunraku_control::{AuditAction, ServiceAudit, ServiceError, keys};
 
 /// The settings of a repository.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -57,9 +57,17 @@ pub struct Repositories {
     code: Code,
     environments: Environments,
     leader_ttl: Duration,
+    audit: ServiceAudit,
 }
 
 impl Repositories {
+    /// Records changes in this audit log.
+    #[must_use]
+    pub fn with_audit(mut self, audit: impl Into<ServiceAudit>) -> Self {
+        self.audit = audit.into();
+        self
+    }
+
     pub fn new(
         store: SharedStore,
         clock: Clock,
@@ -73,6 +81,7 @@ impl Repositories {
             code,
             environments,
             leader_ttl,
+            audit: ServiceAudit::default(),
         }
     }
 
@@ -276,7 +285,12 @@ impl Repositories {
         let message = match push_is_ignored(event) {
             Some(why) => why,
             None => {
-                self.request_sync(name, false, "webhook").await?;
+                let requested = self.request_sync(name, false, "webhook").await?;
+                let action = AuditAction::new("sync-repository")
+                    .on("repository", name)
+                    .detail("request", requested.number)
+                    .by("webhook", AuditSource::Webhook);
+                self.audit.record(action).await;
                 "the branches are being compared with the environments".to_owned()
             }
         };

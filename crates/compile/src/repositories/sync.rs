@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use bunraku_model::{EnvironmentName, RepositoryName};
 use bunraku_store::Transaction;
+use bunraku_wire::api::AuditSource;
 use bunraku_wire::api::repositories::{BranchState, RepositorySync};
 
 use super::branch_names::{environment_of, is_selected};
@@ -11,7 +12,7 @@ use super::{Repositories, RepositorySettings};
 use crate::code::RemoteBranches;
 use crate::environments::{BranchEnvironment, NewestDeploy};
 use bunraku_control::error::chain;
-use bunraku_control::{ServiceError, document, keys};
+use bunraku_control::{AuditAction, ServiceError, document, keys};
 
 impl Repositories {
     /// Compares the branches of a repository with the environments. If the
@@ -174,6 +175,12 @@ impl SyncTask<'_> {
                 match service.remove(&environment).await {
                     Ok(()) => {
                         tracing::info!(%environment, branch, "removed an environment with its branch");
+                        let action = AuditAction::new("remove-environment")
+                            .on("environment", &environment)
+                            .detail("branch", branch)
+                            .because(Some(reason))
+                            .by(format!("repository {}", self.name), AuditSource::Server);
+                        self.repositories.audit.record(action).await;
                         continue;
                     }
                     Err(ServiceError::NotFound { .. }) => continue,

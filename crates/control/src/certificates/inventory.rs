@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{Certificates, entry};
+use crate::audit::AuditAction;
 use crate::document;
 use crate::{ServiceError, keys};
 
@@ -119,6 +120,12 @@ impl Certificates {
             .when_unchanged(&key, claim.entry.as_ref())
             .put(key, document::encode(&NameClaim::Key(stored.key)))
             .put(stored.store_key(), document::encode(stored));
+        let action = AuditAction::new("sign-certificate")
+            .on("certificate", &stored.name)
+            .detail("role", stored.role.to_string())
+            .detail("serial", stored.serial.to_string())
+            .detail("signed_by", stored.signed_by.clone());
+        let transaction = self.audit.record_in(transaction, action);
         let committed = settle(&*self.store, transaction).await?.is_committed();
         if committed {
             self.revocations.learn(&stored.serial);

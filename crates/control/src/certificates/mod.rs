@@ -33,6 +33,7 @@ use bunraku_wire::certificate::earliest_renewal;
 use bunraku_wire::{PeerIdentity, Request, Revocations, SignedCertificate};
 use jiff::{SignedDuration, Timestamp};
 
+use crate::audit::ServiceAudit;
 use crate::clock::Clock;
 use crate::epoch::Epoch;
 use crate::{Nodes, ServiceError};
@@ -91,6 +92,7 @@ pub struct Certificates {
     epoch: Epoch,
     revocations: Revocations,
     nodes: Nodes,
+    audit: ServiceAudit,
     options: CertificateOptions,
 }
 
@@ -113,6 +115,7 @@ impl Certificates {
             epoch: Epoch::default(),
             revocations,
             nodes,
+            audit: ServiceAudit::default(),
             options,
         }
     }
@@ -121,6 +124,13 @@ impl Certificates {
     #[must_use]
     pub fn in_epoch(mut self, epoch: Epoch) -> Self {
         self.epoch = epoch;
+        self
+    }
+
+    /// Records changes in this audit log.
+    #[must_use]
+    pub fn with_audit(mut self, audit: impl Into<ServiceAudit>) -> Self {
+        self.audit = audit.into();
         self
     }
 

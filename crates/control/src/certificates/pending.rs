@@ -11,6 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::Certificates;
+use crate::audit::AuditAction;
 use crate::document;
 use crate::{ServiceError, keys};
 
@@ -176,6 +177,14 @@ impl Certificates {
                 let transaction = Transaction::new()
                     .when_unchanged(key, entry.as_ref())
                     .put(key.clone(), document::encode(&requests));
+                let transaction = if is_new {
+                    let action = AuditAction::new("request-certificate")
+                        .on("certificate", name)
+                        .detail("fingerprint", fingerprint.clone());
+                    self.audit.record_in(transaction, action)
+                } else {
+                    transaction
+                };
                 Ok::<_, ServiceError>(Swap::Write(transaction, is_new))
             }
         });

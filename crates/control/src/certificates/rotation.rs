@@ -32,6 +32,7 @@ use tokio_util::sync::CancellationToken;
 use super::inventory::StoredCertificate;
 use super::signing::failed;
 use super::{Certificates, THIS_SERVER};
+use crate::audit::AuditAction;
 use crate::document::{self, Decision};
 use crate::{ServiceError, keys};
 
@@ -478,7 +479,9 @@ impl Certificates {
                 if !status.waiting.is_empty() {
                     tracing::error!(nodes = ?status.waiting, "these nodes have not renewed in time, and must join again");
                 }
-                self.finish_now(true).await
+                self.finish_now(true).await?;
+                self.audit.record(AuditAction::new("finish-rotation")).await;
+                Ok(())
             }
             RotationPhase::Renewing => Ok(()),
             RotationPhase::Aborting => {
@@ -488,6 +491,8 @@ impl Certificates {
                     let transaction = Transaction::new()
                         .when_unchanged(keys::ROTATION, known.as_ref())
                         .delete(keys::ROTATION);
+                    let action = AuditAction::new("end-aborted-rotation");
+                    let transaction = self.audit.record_in(transaction, action);
                     self.store.commit(transaction).await?;
                 }
                 Ok(())

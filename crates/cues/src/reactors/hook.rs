@@ -7,6 +7,7 @@
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use bunraku_model::EnvironmentName;
 use bunraku_store::{Swap, Transaction, compare_and_swap};
+use bunraku_wire::api::AuditSource;
 use bunraku_wire::api::reactors::{EventHookReply, Reactor, ReactorEvent, ReactorEventKind};
 use serde_json::{Value, json};
 
@@ -14,7 +15,7 @@ use super::inbox::{self, Entry, fields};
 use super::seen_alerts::SeenAlerts;
 use super::{Reactors, matching};
 use bunraku_control::webhook_secrets::{Secret, is_signed, new_secret};
-use bunraku_control::{ServiceError, document, keys};
+use bunraku_control::{AuditAction, ServiceError, document, keys};
 
 /// The size limit of one call, in bytes.
 const LARGEST: usize = 256 * 1024;
@@ -89,6 +90,15 @@ impl Reactors {
                     ..Entry::default()
                 };
                 transaction = inbox::put(transaction, &entry);
+            }
+            if !wanted.is_empty() {
+                let action = AuditAction::new("receive-events")
+                    .on("environment", environment)
+                    .detail("hook", hook)
+                    .detail("events", count)
+                    .detail("taken", wanted.len())
+                    .by("webhook", AuditSource::Webhook);
+                transaction = self.audit.record_in(transaction, action);
             }
             Ok(Swap::Write(transaction, wanted.len()))
         });

@@ -43,7 +43,9 @@ pub use announced_run::AnnouncedRun;
 use bunraku_control::clock::Clock;
 use bunraku_control::facts::FactsChanged;
 use bunraku_control::nodes;
-use bunraku_control::{Facts, FindNodes, Metrics, Reports, ServiceError, document, keys};
+use bunraku_control::{
+    Facts, FindNodes, Metrics, Reports, ServiceAudit, ServiceError, document, keys,
+};
 pub use hook::Proof;
 pub use inbox::ReactorInbox;
 pub use rules::read_all;
@@ -61,6 +63,7 @@ pub struct Reactors {
     reports: Reports,
     find_nodes: Arc<dyn FindNodes>,
     metrics: Arc<Metrics>,
+    audit: ServiceAudit,
 }
 
 impl Reactors {
@@ -81,7 +84,15 @@ impl Reactors {
             reports,
             find_nodes,
             metrics,
+            audit: ServiceAudit::default(),
         }
+    }
+
+    /// Records changes in this audit log.
+    #[must_use]
+    pub fn with_audit(mut self, audit: impl Into<ServiceAudit>) -> Self {
+        self.audit = audit.into();
+        self
     }
 
     /// Runs until cancelled. Every server does this; transactions ensure that

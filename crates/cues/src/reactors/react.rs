@@ -18,7 +18,8 @@ use super::labels::{common, labels_of};
 use super::{Reactors, matching};
 use crate::triggers::chain::{self, ChainEffect};
 use crate::triggers::{AnnouncedFiring, HeldFirings, HoldDecision, limits_hold};
-use bunraku_control::{ServiceError, document, keys, nodes};
+use bunraku_control::{AuditAction, ServiceError, document, keys, nodes};
+use bunraku_wire::api::AuditSource;
 
 /// The number of rules that one transaction processes.
 const PER_TRANSACTION: usize = 20;
@@ -225,6 +226,7 @@ impl Reactors {
         let hosts = matched.found.hosts;
         let limits = TriggerLimits::from(&rule.limits);
         if !limits_hold(&limits) {
+            let transaction = self.recorded(transaction, environment, rule, &hosts, &causes);
             return Ok(announce(transaction, environment, rule, hosts, causes));
         }
         let node = entry.node.as_ref().filter(|_| rule.limits.per_node);
@@ -314,7 +316,34 @@ impl Reactors {
             }
             None => transaction.delete(key),
         };
+        let transaction =
+            self.recorded(transaction, environment, rule, &held.hosts, &held.causes);
         announce(transaction, environment, rule, held.hosts, held.causes)
+    }
+
+    /// Adds the record of a firing.
+    fn recorded(
+        &self,
+        transaction: Transaction,
+        environment: &EnvironmentName,
+        rule: &Reactor,
+        hosts: &[NodeName],
+        causes: &[TriggerCause],
+    ) -> Transaction {
+        let hosts: Vec<&str> = hosts.iter().map(NodeName::as_str).collect();
+        let reason = causes.iter().find_map(|cause| cause.reason.as_deref());
+        let action = match &rule.run {
+            None => "fire-trigger",
+            Some(_) => "create-run",
+        };
+        let action = AuditAction::new(action)
+            .on("trigger", &rule.trigger)
+            .detail("environment", environment.as_str())
+            .detail("hosts", hosts)
+            .detail("query", rule.query.clone())
+            .because(reason)
+            .by(by(environment, rule), AuditSource::Reactor);
+        self.audit.record_in(transaction, action)
     }
 }
 

@@ -18,7 +18,7 @@ use super::Inner;
 use super::log::{self, LeadershipLost, LogWriter};
 use super::perform::ActionOutcome;
 use super::sources::Sources;
-use bunraku_control::{ServiceError, document, keys};
+use bunraku_control::{AuditAction, ServiceError, document, keys};
 use bunraku_cues::triggers::AnnouncedFiring;
 
 /// The most events stored together.
@@ -239,6 +239,13 @@ impl Leader<'_> {
             let key = keys::trigger_event(Uuid::now_v7());
             transaction = transaction.put(key, document::encode(&event));
         }
+        let action = AuditAction::new("finish-run")
+            .on("run", id)
+            .detail("environment", self.record.environment.clone())
+            .detail("outcome", end.outcome.as_str())
+            .detail("started_by", self.record.by.clone())
+            .because(self.record.reason.as_deref());
+        transaction = self.inner.audit.record_in(transaction, action);
         settle(&*self.inner.store, transaction).await?;
         let over = self.inner.store.get(&keys::run_end(id)).await?.is_some();
         // A run that succeeded is not resumed, so it needs its catalogs no longer.

@@ -40,7 +40,7 @@ use bunraku_control::document;
 use bunraku_control::find_nodes::check_node_query;
 use bunraku_control::keys::RunRequestKind;
 use bunraku_control::reports::Reports;
-use bunraku_control::{ServiceError, keys};
+use bunraku_control::{ServiceAudit, ServiceError, keys};
 use bunraku_cues::reactors::ReactorInbox;
 use bunraku_wire::api::TriggerCause;
 pub use holds::Hold;
@@ -86,6 +86,7 @@ struct Inner {
     server: ServerId,
     reports: Reports,
     plans: Plans,
+    audit: ServiceAudit,
     options: OrchestrationOptions,
     holds: hold_board::HoldBoard,
     reactors: ReactorInbox,
@@ -112,6 +113,7 @@ impl Orchestration {
         server: ServerId,
         reports: Reports,
         plans: Plans,
+        audit: ServiceAudit,
         options: OrchestrationOptions,
         reactors: ReactorInbox,
     ) -> Self {
@@ -122,6 +124,7 @@ impl Orchestration {
                 server,
                 reports,
                 plans,
+                audit,
                 options,
                 holds: hold_board::HoldBoard::default(),
                 reactors,

@@ -121,6 +121,7 @@ impl World {
             server,
             reports,
             plans,
+            Default::default(),
             options,
             ReactorInbox::default(),
         )

@@ -16,7 +16,7 @@ use bunraku_wire::api::cluster::{
 };
 
 use super::{Cluster, ExpectedServer, StoredInvitation, hash, not_invited};
-use bunraku_control::{ServiceError, document};
+use bunraku_control::{AuditAction, ServiceError, document};
 
 /// Number of digits in the name of the directory in which a joining server waits.
 const PLACE: usize = 64;
@@ -170,6 +170,11 @@ impl Cluster {
             .when_unchanged(&member, known.as_ref().map(|known| &known.entry))
             .delete(keys::removed(&server.name))
             .put(member, document::encode(&record));
+        let action = AuditAction::new("join-cluster")
+            .on("server", &server.name)
+            .detail("member_address", server.member_address.clone())
+            .detail("admitted_by", by);
+        let transaction = self.audit.record_in(transaction, action);
         let outcome = self.store.commit(transaction).await?;
         let is_in = matches!(outcome, TransactionOutcome::Committed(_));
         if is_in {

@@ -25,7 +25,7 @@ use crate::space_status::space_status;
 use bunraku_compile::CommandHub;
 use bunraku_control::clock::Clock;
 use bunraku_control::document::{self, Decision};
-use bunraku_control::{Certificates, ServiceError};
+use bunraku_control::{Certificates, ServiceAudit, ServiceError};
 
 /// Longest lifetime of an invitation, in seconds. It is short because an invitation gives
 /// access to the authorities.
@@ -95,6 +95,7 @@ pub struct Cluster {
     clock: Clock,
     certificates: Certificates,
     link: Option<ClusterLink>,
+    audit: ServiceAudit,
     /// Limits outgoing connections on behalf of strangers to one at a time.
     looking: Arc<tokio::sync::Semaphore>,
 }
@@ -125,12 +126,14 @@ impl Cluster {
         clock: Clock,
         certificates: Certificates,
         link: Option<ClusterLink>,
+        audit: ServiceAudit,
     ) -> Self {
         Self {
             store,
             clock,
             certificates,
             link,
+            audit,
             looking: Arc::new(tokio::sync::Semaphore::new(1)),
         }
     }

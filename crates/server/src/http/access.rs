@@ -12,9 +12,11 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use bunraku_control::ServiceError;
 use bunraku_model::{NodeName, Role};
-use bunraku_wire::endpoints::{self, Access};
+use bunraku_wire::endpoints::{self, Access, Definition};
+use bytes::Bytes;
 use http::header;
 
+use super::audit::{self, RecordedRequest};
 use super::caller::{Caller, ConnectionInfo};
 use super::reply::ErrorReply;
 use super::routes::Services;
@@ -36,7 +38,8 @@ pub(crate) async fn check(
     next: Next,
 ) -> Response {
     let template = path.as_ref().map_or("", MatchedPath::as_str);
-    let access = endpoints::find(request.method(), template).map(|known| known.access);
+    let definition = endpoints::find(request.method(), template);
+    let access = definition.map(|known| known.access);
     // The endpoint refuses unreadable parameters and gives the reason.
     let node = parameters.as_ref().ok().and_then(|parameters| {
         let node = parameters.iter().find(|(name, _)| *name == "node");
@@ -55,14 +58,43 @@ pub(crate) async fn check(
                 if let Some(length) = length_of_node_write(&caller, &request)
                     && let Err(refusal) = admit(&services, &caller.name, length).await
                 {
-                    return ErrorReply::from(refusal).into_response();
+                    let refusal = ErrorReply::from(refusal);
+                    record(&services, definition, parameters, &refusal).await;
+                    return refusal.into_response();
                 }
                 request.extensions_mut().insert(caller);
             }
             next.run(request).await
         }
-        Err(refusal) => refusal.into_response(),
+        Err(refusal) => {
+            record(&services, definition, parameters, &refusal).await;
+            refusal.into_response()
+        }
     }
+}
+
+/// Records a refusal in the audit log.
+async fn record(
+    services: &Services,
+    definition: Option<&'static Definition>,
+    parameters: Result<RawPathParams, RawPathParamsRejection>,
+    refusal: &ErrorReply,
+) {
+    let Some(definition) = definition else {
+        return audit::record_unknown_path(services, refusal).await;
+    };
+    let path = parameters.map(|parameters| {
+        let values = parameters.iter();
+        values
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect()
+    });
+    let request = RecordedRequest {
+        definition,
+        path: path.unwrap_or_default(),
+        body: Bytes::new(),
+    };
+    audit::record_refusal(services, &request, refusal).await;
 }
 
 /// Accounts for a write of a node with a body of this length, or refuses it.

@@ -25,6 +25,7 @@ use http::{HeaderMap, Method, StatusCode, header};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::audit::{self, AuditNotes, RecordedRequest};
 use super::caller::{Caller, ConnectionInfo};
 use super::reply::ErrorReply;
 use super::router::RouterOptions;
@@ -38,6 +39,8 @@ pub(crate) struct Call<E: Endpoint<Request: Receive>> {
     pub(crate) body: <E::Request as Receive>::Body,
     pub(crate) method: Method,
     pub(crate) headers: HeaderMap,
+    /// What the handler adds to the audit log.
+    pub(crate) notes: AuditNotes,
     caller: Option<Caller>,
     address: Option<String>,
 }
@@ -63,9 +66,15 @@ impl<E: Endpoint<Request: Receive>> Call<E> {
         self.address.as_deref().unwrap_or("unknown")
     }
 
-    async fn read(services: Services, request: Request, limit: usize) -> Result<Self, ErrorReply> {
+    /// Reads a request. Keeps the parts for its record, even if it cannot be read.
+    async fn read(
+        services: Services,
+        request: Request,
+        limit: usize,
+        recorded: &mut RecordedRequest,
+    ) -> Result<Self, ErrorReply> {
         let (mut parts, body) = request.into_parts();
-        let path = path_of::<E>(&mut parts).await?;
+        let path = path_of::<E>(&mut parts, recorded).await?;
         let query =
             serde_urlencoded::from_str(parts.uri.query().unwrap_or_default()).map_err(|error| {
                 ErrorReply::invalid(format!("the query parameters are not valid: {error}"))
@@ -78,18 +87,26 @@ impl<E: Endpoint<Request: Receive>> Call<E> {
             query,
             caller: extensions.get::<Caller>().cloned(),
             address: address.map(|connection| connection.address.ip().to_string()),
-            body: E::Request::receive(body, limit).await?,
+            body: E::Request::receive(body, limit, &mut recorded.body).await?,
+            notes: AuditNotes::default(),
             method: parts.method,
             headers: parts.headers,
         })
     }
 }
 
-async fn path_of<E: Endpoint>(parts: &mut Parts) -> Result<E::Path, ErrorReply> {
+async fn path_of<E: Endpoint>(
+    parts: &mut Parts,
+    recorded: &mut RecordedRequest,
+) -> Result<E::Path, ErrorReply> {
     let values = parts
         .extract::<RawPathParams>()
         .await
         .map_err(|error| ErrorReply::invalid(error.to_string()))?;
+    recorded.path = values
+        .iter()
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect();
     let values: Vec<&str> = values.iter().map(|(_, value)| value).collect();
     E::Path::parse(&values).map_err(ErrorReply::invalid)
 }
@@ -98,16 +115,18 @@ async fn path_of<E: Endpoint>(parts: &mut Parts) -> Result<E::Path, ErrorReply> 
 pub(crate) trait Receive: RequestKind {
     type Body: Send;
 
+    /// Reads a body, and keeps its bytes for the record of the request if it is JSON.
     fn receive(
         body: Body,
         limit: usize,
+        kept: &mut Bytes,
     ) -> impl Future<Output = Result<Self::Body, ErrorReply>> + Send;
 }
 
 impl Receive for NoBody {
     type Body = ();
 
-    async fn receive(_: Body, _: usize) -> Result<(), ErrorReply> {
+    async fn receive(_: Body, _: usize, _: &mut Bytes) -> Result<(), ErrorReply> {
         Ok(())
     }
 }
@@ -115,7 +134,7 @@ impl Receive for NoBody {
 impl Receive for PingAnswers {
     type Body = Body;
 
-    async fn receive(body: Body, _: usize) -> Result<Body, ErrorReply> {
+    async fn receive(body: Body, _: usize, _: &mut Bytes) -> Result<Body, ErrorReply> {
         Ok(body)
     }
 }
@@ -129,8 +148,13 @@ macro_rules! receive_json {
         {
             type Body = T;
 
-            async fn receive(body: Body, limit: usize) -> Result<T, ErrorReply> {
-                decoded(&read_body(body, limit).await?)
+            async fn receive(
+                body: Body,
+                limit: usize,
+                kept: &mut Bytes,
+            ) -> Result<T, ErrorReply> {
+                *kept = read_body(body, limit).await?;
+                decoded(kept)
             }
         }
     )*};
@@ -141,7 +165,7 @@ receive_json!(Json, JsonObject);
 impl Receive for Package {
     type Body = Bytes;
 
-    async fn receive(body: Body, limit: usize) -> Result<Bytes, ErrorReply> {
+    async fn receive(body: Body, limit: usize, _: &mut Bytes) -> Result<Bytes, ErrorReply> {
         read_body(body, limit).await
     }
 }
@@ -149,7 +173,7 @@ impl Receive for Package {
 impl Receive for SignedDelivery {
     type Body = Bytes;
 
-    async fn receive(body: Body, limit: usize) -> Result<Bytes, ErrorReply> {
+    async fn receive(body: Body, limit: usize, _: &mut Bytes) -> Result<Bytes, ErrorReply> {
         read_body(body, limit).await
     }
 }
@@ -174,7 +198,7 @@ async fn read_body(body: Body, limit: usize) -> Result<Bytes, ErrorReply> {
 
 /// A kind of reply that the server can write.
 pub(crate) trait Respond: ReplyKind {
-    type Value;
+    type Value: Send;
 
     fn respond(value: Self::Value) -> Response;
 }
@@ -182,7 +206,7 @@ pub(crate) trait Respond: ReplyKind {
 /// Writes a reply as JSON.
 macro_rules! respond_with_json {
     ($($kind:ident => $value:ty),* $(,)?) => {$(
-        impl<T: Serialize> Respond for $kind<T>
+        impl<T: Serialize + Send> Respond for $kind<T>
         where
             Self: ReplyKind,
         {
@@ -305,8 +329,22 @@ impl Routes {
         let serve = move |State(services): State<Services>, request: Request| {
             let handler = handler.clone();
             async move {
-                let call = Call::<E>::read(services, request, limit).await?;
-                Ok::<_, ErrorReply>(E::Reply::respond(handler(call).await?))
+                let mut recorded = RecordedRequest {
+                    definition: &E::DEFINITION,
+                    path: Vec::new(),
+                    body: Bytes::new(),
+                };
+                let call =
+                    match Call::<E>::read(services.clone(), request, limit, &mut recorded).await {
+                        Ok(call) => call,
+                        Err(refusal) => {
+                            audit::record_refusal(&services, &recorded, &refusal).await;
+                            return Err(refusal);
+                        }
+                    };
+                let notes = call.notes.clone();
+                let value = audit::recorded(&services, recorded, notes, handler(call)).await?;
+                Ok::<_, ErrorReply>(E::Reply::respond(value))
             }
         };
         let methods = on(filter(E::DEFINITION.verb), serve);

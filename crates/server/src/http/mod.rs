@@ -2,6 +2,7 @@
 
 mod accept;
 mod access;
+mod audit;
 mod byte_range;
 mod caller;
 mod command_stream;

@@ -36,6 +36,14 @@ impl ErrorReply {
         }
     }
 
+    pub(crate) fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    pub(crate) fn message(&self) -> &str {
+        &self.body.message
+    }
+
     pub(crate) fn unauthenticated(message: &str, hint: &str) -> Self {
         let hint = Some(hint.to_owned());
         Self::new(

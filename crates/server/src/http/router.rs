@@ -6,16 +6,19 @@ use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
+use bunraku_control::audit::with_origin;
 use bunraku_store::stale::{self, Permission};
+use bunraku_wire::api::REQUEST_ID_HEADER;
+use http::HeaderValue;
 
 use super::endpoint::Routes;
 use super::reply::ErrorReply;
 use super::routes::{
-    Services, authority, catalogs, certificates, cluster, commands, compiles, content,
-    environments, facts, join, locks, modules, nodes, once, outputs, query, reactors, releases,
-    reports, repositories, restore, runs, server, targets, tokens, triggers,
+    Services, audit as audit_routes, authority, catalogs, certificates, cluster, commands,
+    compiles, content, environments, facts, join, locks, modules, nodes, once, outputs, query,
+    reactors, releases, reports, repositories, restore, runs, server, targets, tokens, triggers,
 };
-use super::{access, health, old_data};
+use super::{access, audit, health, old_data};
 
 /// Limits on requests.
 #[derive(Clone, Debug)]
@@ -55,6 +58,7 @@ fn routes(options: &RouterOptions) -> Routes {
     let routes = certificates::add_routes(routes);
     let routes = authority::add_routes(routes);
     let routes = restore::add_routes(routes);
+    let routes = audit_routes::add_routes(routes);
     let routes = tokens::add_routes(routes);
     let routes = cluster::add_routes(routes);
     let routes = environments::add_routes(routes);
@@ -108,7 +112,8 @@ pub(crate) fn health_router(services: &Services) -> Router {
     routes.into_router().with_state(services.clone())
 }
 
-/// Counts and logs requests, and ends those that take too long.
+/// Counts and logs requests, gives each an id and its origin for the audit log, and ends those
+/// that take too long.
 async fn observe(
     State((services, timeout)): State<(Services, Duration)>,
     path: Option<MatchedPath>,
@@ -118,7 +123,10 @@ async fn observe(
     let started = Instant::now();
     let method = request.method().clone();
     let route = path.as_ref().map_or("none", MatchedPath::as_str).to_owned();
-    let running = tokio::time::timeout(timeout, next.run(request));
+    let request_id = audit::request_id(request.headers());
+    let origin = audit::origin(&request, &request_id);
+    let running = with_origin(origin, next.run(request));
+    let running = tokio::time::timeout(timeout, running);
     let answered = if old_data::is_allowed_for(&method, &route) {
         let permission = Permission::default();
         let response = stale::allow(permission.clone(), running).await;
@@ -126,13 +134,16 @@ async fn observe(
     } else {
         running.await
     };
-    let response = answered.unwrap_or_else(|_| ErrorReply::timed_out().into_response());
+    let mut response = answered.unwrap_or_else(|_| ErrorReply::timed_out().into_response());
+    if let Ok(id) = HeaderValue::from_str(&request_id) {
+        response.headers_mut().insert(REQUEST_ID_HEADER, id);
+    }
     let took = started.elapsed();
     let status = response.status().as_u16();
     services
         .metrics
         .request(method.as_str(), &route, status, took);
-    tracing::debug!(%method, route, status, ms = took.as_millis() as u64, "request");
+    tracing::debug!(%method, route, status, request_id, ms = took.as_millis() as u64, "request");
     response
 }
 

@@ -4,6 +4,7 @@ mod access;
 mod access_matrix;
 mod agent_runs;
 mod applications;
+mod audit;
 mod branches;
 mod budgets;
 mod cluster;

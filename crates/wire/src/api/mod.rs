@@ -3,6 +3,7 @@
 //! Clients and servers use these types, and the OpenAPI document is generated from them, so the
 //! three cannot drift apart. This module contains no behaviour.
 
+mod audit;
 mod authority;
 mod catalogs;
 mod certificates;
@@ -35,7 +36,16 @@ pub mod triggers;
 /// A header on replies given without a majority of the datastores: the number of seconds without
 /// one. The reply may be stale.
 pub const OLD_DATA_HEADER: &str = "bunraku-old-data";
+/// A header on requests and replies: the id of the request, for logs and the audit log. A server
+/// chooses one for requests without it.
+pub const REQUEST_ID_HEADER: &str = "x-request-id";
+/// A header on requests: the caller's reason for a change, in UTF-8.
+pub const REASON_HEADER: &str = "bunraku-reason";
 
+pub use audit::{
+    AuditCertificate, AuditCheckpoint, AuditEntry, AuditHead, AuditOutcome, AuditPage, AuditRecord,
+    AuditSource,
+};
 pub use authority::{
     AuthorityView, FinishRotationRequest, RotateRequest, RotationPhase, RotationStatus,
 };

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 
 use super::connection::SendFailure;
 use super::{Body, ClientError, ServerAddress};
+use crate::api::{REASON_HEADER, REQUEST_ID_HEADER};
 
 /// One request. Repeatable as long as its body is.
 pub(super) struct Call {
@@ -17,6 +18,8 @@ pub(super) struct Call {
     pub(super) path: String,
     pub(super) content_type: Option<&'static str>,
     pub(super) accept: &'static str,
+    /// The same for every attempt, so that logs of several servers show what belongs together.
+    request_id: String,
     /// Headers in addition to those of every request.
     pub(super) headers: Vec<(HeaderName, HeaderValue)>,
     pub(super) body: CallBody,
@@ -38,6 +41,7 @@ impl Call {
             path: path.to_owned(),
             content_type: None,
             accept: "application/json",
+            request_id: uuid::Uuid::now_v7().to_string(),
             headers: Vec::new(),
             body: CallBody::Bytes(Bytes::new()),
         }
@@ -57,6 +61,7 @@ impl Call {
         &mut self,
         server: &ServerAddress,
         user_agent: &str,
+        reason: Option<&str>,
     ) -> Result<http::Request<Body>, ClientError> {
         let uri = Uri::builder()
             .scheme("https")
@@ -87,6 +92,14 @@ impl Call {
             headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
             // A server that refuses does not wait for a body that ends with the reply.
             headers.insert(EXPECT, HeaderValue::from_static("100-continue"));
+        }
+        if let Ok(id) = HeaderValue::from_str(&self.request_id) {
+            headers.insert(REQUEST_ID_HEADER, id);
+        }
+        if let Some(reason) = reason
+            && let Ok(reason) = HeaderValue::from_bytes(reason.as_bytes())
+        {
+            headers.insert(REASON_HEADER, reason);
         }
         if let Ok(agent) = HeaderValue::from_str(user_agent) {
             headers.insert(USER_AGENT, agent);

@@ -26,6 +26,7 @@ endpoints! {
         needs: Administer on Everything,
         body: Json<RotateRequest>,
         reply: Json<RotationStatus>,
+        details: ["period_seconds"],
     }
 
     /// Stop trusting the former CA.
@@ -34,6 +35,7 @@ endpoints! {
         needs: Administer on Everything,
         body: Json<FinishRotationRequest>,
         reply: Json<RotationStatus>,
+        details: ["force"],
     }
 
     /// Go back to the former CA.

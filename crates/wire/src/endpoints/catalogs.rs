@@ -50,6 +50,7 @@ endpoints! {
         body: Json<FleetDiffRequest>,
         reply: Json<FleetDiff>,
         old_data: Allowed,
+        audited: No,
     }
 
     /// Compile a node with plain Puppet, and compare the catalog with Bunraku's.
@@ -58,6 +59,7 @@ endpoints! {
         needs: Deploy on Each,
         body: Json<PuppetComparisonRequest>,
         reply: Json<PuppetComparison>,
+        audited: No,
     }
 
     /// Return a catalog.

@@ -19,6 +19,7 @@ endpoints! {
         access: Anonymous,
         body: Json<JoinRequest>,
         reply: Json<JoinReply>,
+        audited: ByService,
     }
 
     /// List the join tokens that can still be used.
@@ -36,6 +37,7 @@ endpoints! {
         needs: Sign on Everything,
         body: Json<TokenRequest>,
         reply: Json<NewToken>,
+        details: ["node", "ttl_seconds"],
     }
 
     /// Revoke a join token.
@@ -44,6 +46,7 @@ endpoints! {
         needs: Sign on Everything,
         path: String,
         reply: NoContent,
+        object: ("token", "id"),
     }
 
     /// List all certificates.
@@ -59,6 +62,7 @@ endpoints! {
         needs: Sign on Everything,
         body: Json<IssueRequest>,
         reply: Json<IssuedCertificate>,
+        details: ["role", "server_names"],
     }
 
     /// Renew the certificate of the caller.
@@ -66,6 +70,7 @@ endpoints! {
         access: AnyRole,
         body: Json<RenewRequest>,
         reply: Json<IssuedCertificate>,
+        audited: ByService,
     }
 
     /// Revoke the certificates of a name.
@@ -75,6 +80,8 @@ endpoints! {
         path: NodeName,
         body: Json<RevokeRequest>,
         reply: NoContent,
+        object: ("certificate", "name"),
+        details: ["serial"],
     }
 
     /// List the certificate requests that wait for an operator.
@@ -91,6 +98,8 @@ endpoints! {
         path: NodeName,
         body: Json<SignRequest>,
         reply: NoContent,
+        object: ("certificate", "name"),
+        details: ["fingerprint"],
     }
 
     /// Reject a certificate request.
@@ -99,6 +108,7 @@ endpoints! {
         needs: Sign on Everything,
         path: NodeName,
         reply: NoContent,
+        object: ("certificate", "name"),
     }
 
     /// Return the signed list of revoked certificates.

@@ -34,6 +34,7 @@ endpoints! {
         needs: Administer on Everything,
         body: Json<ClusterInviteRequest>,
         reply: Json<ClusterInvitation>,
+        details: ["ttl_seconds"],
     }
 
     /// Join the cluster with a token.
@@ -43,6 +44,7 @@ endpoints! {
         access: Anonymous,
         body: Json<ClusterJoinRequest>,
         reply: Json<ClusterWelcome>,
+        audited: ByService,
     }
 
     /// Allow a server to join over SSH, once.
@@ -52,6 +54,8 @@ endpoints! {
         path: NodeName,
         body: Json<ExpectServerRequest>,
         reply: NoContent,
+        object: ("server", "name"),
+        details: ["host", "ttl_seconds"],
     }
 
     /// No longer allow a server to join over SSH.
@@ -60,6 +64,7 @@ endpoints! {
         needs: Administer on Everything,
         path: NodeName,
         reply: NoContent,
+        object: ("server", "name"),
     }
 
     /// Join the cluster and be verified over SSH.
@@ -71,6 +76,7 @@ endpoints! {
         access: Anonymous,
         body: Json<ClusterSshJoinRequest>,
         reply: Json<ClusterSshWelcome>,
+        audited: ByService,
     }
 
     /// Remove a server from the cluster.
@@ -79,6 +85,7 @@ endpoints! {
         needs: Administer on Everything,
         path: NodeName,
         reply: NoContent,
+        object: ("server", "name"),
     }
 
     /// Start or stop draining a server.
@@ -88,5 +95,7 @@ endpoints! {
         path: NodeName,
         body: Json<DrainRequest>,
         reply: NoContent,
+        object: ("server", "name"),
+        details: ["draining"],
     }
 }

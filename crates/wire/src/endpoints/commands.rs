@@ -45,6 +45,7 @@ endpoints! {
         needs: NoopRun on Each,
         body: Json<SendCommand>,
         reply: List<SentCommand>,
+        details: ["nodes", "command.do", "command.mode"],
     }
 
     /// Show the state of a command; can wait for the answer of the node.
@@ -62,6 +63,7 @@ endpoints! {
         path: (NodeName, CommandId),
         body: Json<CommandResult>,
         reply: NoContent,
+        audited: Routine,
     }
 
     /// Open the command stream of a node.

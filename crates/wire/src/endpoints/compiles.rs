@@ -31,5 +31,6 @@ endpoints! {
         body: Json<CompileStatusRequest>,
         reply: List<CompileStatus>,
         old_data: Allowed,
+        audited: No,
     }
 }

@@ -62,6 +62,12 @@ pub struct Definition {
     pub documentation: &'static str,
     pub old_data: OldData,
     pub body_limit: BodyLimit,
+    pub audited: Audited,
+    /// The kind of object that a change is made to, and the member of the request that names it.
+    /// Without it, the first value in the path is the object.
+    pub object: Option<(&'static str, &'static str)>,
+    /// The members of the request that the audit log contains. Never a secret.
+    pub details: &'static [&'static str],
     /// Parameters, body and replies for the OpenAPI document.
     pub(super) describe: fn(&mut Schemas) -> Value,
     /// Whether bytes are a body of this endpoint.
@@ -78,6 +84,18 @@ impl Definition {
     pub fn parameters(&self) -> impl Iterator<Item = &'static str> {
         let pieces = self.template.split('{').skip(1);
         pieces.filter_map(|piece| piece.split_once('}').map(|(name, _)| name))
+    }
+
+    /// The name of the action in the audit log: the name of the type in lower case, with hyphens.
+    pub fn action(&self) -> String {
+        let mut action = String::new();
+        for (place, letter) in self.name.char_indices() {
+            if letter.is_ascii_uppercase() && place > 0 {
+                action.push('-');
+            }
+            action.push(letter.to_ascii_lowercase());
+        }
+        action
     }
 
     /// The first paragraph of the documentation.
@@ -230,6 +248,31 @@ impl OldData {
     }
 }
 
+/// Whether calls of an endpoint are in the audit log. Refused callers always are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Audited {
+    /// It changes nothing.
+    No,
+    /// It changes something: recorded before it begins, and with its outcome before the reply.
+    Change,
+    /// A node's normal operation: facts, reports, presence, renewals of leases.
+    Routine,
+    /// The service records the change in the transaction that makes it. Endpoints that anybody may
+    /// call need this: a record before the check of a token or signature would let strangers fill
+    /// the log.
+    ByService,
+}
+
+impl Audited {
+    /// The rule for endpoints that do not state one.
+    pub(super) const fn usual(verb: Verb) -> Self {
+        match verb {
+            Verb::Get => Self::No,
+            Verb::Post | Verb::Put | Verb::Delete => Self::Change,
+        }
+    }
+}
+
 /// The server's limit for the size of the request body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BodyLimit {
@@ -253,6 +296,9 @@ macro_rules! endpoints {
             reply: $reply:ty,
             $(old_data: $old_data:ident,)?
             $(body_limit: $limit:ident,)?
+            $(audited: $audited:ident,)?
+            $(object: ($kind:literal, $member:literal),)?
+            $(details: [$($detail:literal),+],)?
         }
     )+) => {
         $(
@@ -291,6 +337,18 @@ macro_rules! endpoints {
                     body_limit: $crate::endpoints::definition::first_value!(
                         $($crate::endpoints::BodyLimit::$limit,)?
                         $crate::endpoints::BodyLimit::Usual,
+                    ),
+                    audited: $crate::endpoints::definition::first_value!(
+                        $($crate::endpoints::Audited::$audited,)?
+                        $crate::endpoints::Audited::usual($crate::endpoints::Verb::$verb),
+                    ),
+                    object: $crate::endpoints::definition::first_value!(
+                        $(Some(($kind, $member)),)?
+                        None,
+                    ),
+                    details: $crate::endpoints::definition::first_value!(
+                        $(&[$($detail),+],)?
+                        &[],
                     ),
                     describe: $crate::endpoints::openapi::describe::<$name>,
                     can_read: <<$name as $crate::endpoints::Endpoint>::Request

@@ -25,6 +25,8 @@ endpoints! {
         needs: Administer on Everything,
         body: Json<NewEnvironment>,
         reply: Json<EnvironmentChanged>,
+        object: ("environment", "name"),
+        details: ["url", "branch", "policy", "allow_external_compiler"],
     }
 
     /// Show an environment with its deploys and current problems.
@@ -42,6 +44,7 @@ endpoints! {
         path: EnvironmentName,
         body: Json<EnvironmentChange>,
         reply: Json<EnvironmentChanged>,
+        details: ["url", "branch", "policy", "allow_external_compiler", "new_hook_secret", "poll_seconds", "fact_targeting"],
     }
 
     /// Remove an environment that has no nodes.
@@ -59,6 +62,7 @@ endpoints! {
         path: EnvironmentName,
         body: Json<DeployRequest>,
         reply: Json<Deploy>,
+        details: ["commit", "pin"],
     }
 
     /// Show the state of a deploy; can wait until it is finished.
@@ -87,5 +91,6 @@ endpoints! {
         path: String,
         body: SignedDelivery,
         reply: Json<HookReply>,
+        audited: ByService,
     }
 }

@@ -46,6 +46,7 @@ endpoints! {
         body: JsonObject<FactSet>,
         reply: Json<FactsReceipt>,
         body_limit: Large,
+        audited: Routine,
     }
 
     /// Show the newest facts of a node.

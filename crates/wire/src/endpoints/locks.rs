@@ -39,6 +39,7 @@ endpoints! {
         path: LockName,
         body: Json<DefineLockRequest>,
         reply: NoContent,
+        details: ["slots", "on_change", "hosts", "may_hold", "may_see"],
     }
 
     /// Let nodes hold or see a lock, and keep the rest of its definition.
@@ -48,6 +49,7 @@ endpoints! {
         path: LockName,
         body: Json<PermitLockRequest>,
         reply: NoContent,
+        details: ["may_hold", "may_see", "slots", "replace"],
     }
 
     /// Acquire a lock, or wait in line for it.
@@ -59,6 +61,7 @@ endpoints! {
         path: LockName,
         body: Json<AcquireLockRequest>,
         reply: Json<LockReply>,
+        details: ["slots"],
     }
 
     /// Renew the lease of a lock.
@@ -68,6 +71,7 @@ endpoints! {
         path: LockName,
         body: Json<LockToken>,
         reply: NoContent,
+        audited: Routine,
     }
 
     /// Release a lock.
@@ -77,6 +81,7 @@ endpoints! {
         path: LockName,
         body: Json<LockToken>,
         reply: NoContent,
+        details: ["token"],
     }
 
     /// Leave the line for a lock.
@@ -95,5 +100,6 @@ endpoints! {
         path: LockName,
         body: Json<BreakLockRequest>,
         reply: NoContent,
+        details: ["token"],
     }
 }

@@ -17,6 +17,7 @@
 //! Absent: handlers (they are on the server) and messages (they are in
 //! [`crate::api`]).
 
+mod audit;
 mod authority;
 mod catalogs;
 mod certificates;
@@ -45,13 +46,16 @@ mod runs;
 mod server;
 mod triggers;
 
+pub use audit::*;
 pub use authority::*;
 pub use catalogs::*;
 pub use certificates::*;
 pub use cluster::*;
 pub use commands::*;
 pub use compiles::*;
-pub use definition::{Access, BodyLimit, Definition, Endpoint, Needs, OldData, ScopePlace, Verb};
+pub use definition::{
+    Access, Audited, BodyLimit, Definition, Endpoint, Needs, OldData, ScopePlace, Verb,
+};
 pub use environments::*;
 pub use facts::*;
 pub use kinds::{
@@ -86,6 +90,7 @@ pub fn all() -> impl Iterator<Item = &'static Definition> {
         query::DEFINITIONS,
         commands::DEFINITIONS,
         reports::DEFINITIONS,
+        audit::DEFINITIONS,
         authority::DEFINITIONS,
         certificates::DEFINITIONS,
         cluster::DEFINITIONS,

@@ -84,6 +84,7 @@ endpoints! {
         needs: Administer on Everything,
         body: Json<RevokeModuleKeyRequest>,
         reply: Json<RevokedModuleKey>,
+        object: ("module-key", "fingerprint"),
     }
 
     /// List the fingerprints of revoked module keys.

@@ -61,6 +61,7 @@ endpoints! {
         path: NodeName,
         body: Json<AssignRequest>,
         reply: NoContent,
+        details: ["environment"],
     }
 
     /// Report what the agent is doing.
@@ -69,6 +70,7 @@ endpoints! {
         path: NodeName,
         body: Json<ActivityReport>,
         reply: Json<ActivityReceipt>,
+        audited: Routine,
     }
 
     /// Report the run queue of the agent.
@@ -77,6 +79,7 @@ endpoints! {
         path: NodeName,
         body: Json<QueueReport>,
         reply: NoContent,
+        audited: Routine,
     }
 
     /// Show the current run and the run queue of a node.

@@ -57,6 +57,7 @@ endpoints! {
         path: AppName,
         body: Json<StatOnce>,
         reply: Json<OnceStatus>,
+        audited: No,
     }
 
     /// Let nodes take part in a task.
@@ -66,6 +67,7 @@ endpoints! {
         path: AppName,
         body: Json<PermitOnce>,
         reply: NoContent,
+        details: ["permissions", "replace"],
     }
 
     /// Define a once task.
@@ -103,6 +105,7 @@ endpoints! {
         path: AppName,
         body: Json<ClaimOnce>,
         reply: Json<ClaimReply>,
+        details: ["retry"],
     }
 
     /// Renew the lease of a claim.
@@ -112,6 +115,7 @@ endpoints! {
         path: (AppName, u64),
         body: Json<KeepClaim>,
         reply: NoContent,
+        audited: Routine,
     }
 
     /// Report the outcome of a claim.
@@ -121,6 +125,7 @@ endpoints! {
         path: (AppName, u64),
         body: Json<FinishClaim>,
         reply: NoContent,
+        details: ["exit_code"],
     }
 
     /// Show an attempt that has ended; can wait for its end.

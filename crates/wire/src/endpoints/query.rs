@@ -14,6 +14,7 @@ endpoints! {
         body: Json<QueryRequest>,
         reply: Json<QueryReply>,
         old_data: Allowed,
+        audited: No,
     }
 
     /// List the nodes of all rows that a query finds.
@@ -22,5 +23,6 @@ endpoints! {
         needs: View on Each,
         body: Json<QueryRequest>,
         reply: Json<QueryNodes>,
+        audited: No,
     }
 }

@@ -22,6 +22,7 @@ endpoints! {
         needs: View on Each,
         body: Json<TestReactorsRequest>,
         reply: List<ReactorVerdict>,
+        audited: No,
     }
 
     /// Receive events from outside.
@@ -33,5 +34,6 @@ endpoints! {
         path: (String, String),
         body: SignedDelivery,
         reply: Json<EventHookReply>,
+        audited: ByService,
     }
 }

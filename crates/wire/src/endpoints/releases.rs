@@ -56,6 +56,7 @@ endpoints! {
         path: EnvironmentName,
         body: Json<CreateReleaseRequest>,
         reply: Json<ReleaseReply>,
+        details: ["to", "mode", "parent"],
     }
 
     /// Show a release with its catalogs; can wait until it is applied.
@@ -76,6 +77,7 @@ endpoints! {
         path: EnvironmentName,
         body: Json<RollbackRequest>,
         reply: Json<ReleaseReply>,
+        details: ["release", "parent"],
     }
 
     /// Compare two releases.

@@ -61,6 +61,7 @@ endpoints! {
         path: (NodeName, NodeRunId),
         body: Json<ReportBatch>,
         reply: Json<ReportReceipt>,
+        audited: Routine,
     }
 
     /// List reports, newest first.

@@ -25,6 +25,8 @@ endpoints! {
         needs: Administer on Everything,
         body: Json<NewRepository>,
         reply: Json<RepositoryChanged>,
+        object: ("repository", "name"),
+        details: ["url", "rules"],
     }
 
     /// Show a control repository with its branches.
@@ -42,6 +44,7 @@ endpoints! {
         path: RepositoryName,
         body: Json<RepositoryChange>,
         reply: Json<RepositoryChanged>,
+        details: ["url", "rules", "new_hook_secret"],
     }
 
     /// Unregister a control repository. Its environments stay.
@@ -69,5 +72,6 @@ endpoints! {
         path: String,
         body: SignedDelivery,
         reply: Json<HookReply>,
+        audited: ByService,
     }
 }

@@ -35,5 +35,6 @@ endpoints! {
         access: AnyRole,
         body: Json<OfferedLists>,
         reply: NoContent,
+        audited: Routine,
     }
 }

@@ -38,6 +38,8 @@ endpoints! {
         body: Json<NewRun>,
         reply: Json<RunRecord>,
         body_limit: Large,
+        object: ("environment", "plan.environment"),
+        details: ["plan.id", "plan.applications", "plan.options", "resumes", "replanned"],
     }
 
     /// Complete a plan with the work of every node, and show what it would change.
@@ -49,6 +51,7 @@ endpoints! {
         body: Json<ReviewPlan>,
         reply: Json<PlanReview>,
         body_limit: Large,
+        audited: No,
     }
 
     /// Show a run with its plan and its log.
@@ -76,6 +79,7 @@ endpoints! {
         needs: NoopRun on Each,
         path: String,
         reply: NoContent,
+        object: ("run", "id"),
     }
 
     /// Cancel a run: start no more nodes, and end running ones.
@@ -84,5 +88,6 @@ endpoints! {
         needs: NoopRun on Each,
         path: String,
         reply: NoContent,
+        object: ("run", "id"),
     }
 }

@@ -34,6 +34,7 @@ endpoints! {
         path: TriggerName,
         body: Json<FireTriggerRequest>,
         reply: Json<FireReply>,
+        details: ["hosts", "query"],
     }
 
     /// List the triggers that have limits or pending firings.
@@ -58,6 +59,7 @@ endpoints! {
         path: TriggerName,
         body: Json<TriggerLimits>,
         reply: NoContent,
+        details: ["fired_by", "hosts"],
     }
 
     /// Let nodes fire a trigger, and keep the rest of its definition.
@@ -67,6 +69,7 @@ endpoints! {
         path: TriggerName,
         body: Json<PermitTriggerRequest>,
         reply: NoContent,
+        details: ["fired_by", "hosts", "replace"],
     }
 
     /// Remove the limits of a trigger.

@@ -169,3 +169,123 @@ fn a_public_validator_accepts_the_document() {
         String::from_utf8_lossy(&output.stderr)
     );
 }
+
+/// Returns the schema of a member of a request (`plan.id`), `None` if there is no such member, and
+/// null if its parent has no fixed members.
+fn member_schema(document: &Value, schema: &Value, path: &str) -> Option<Value> {
+    let mut schema = resolved(document, schema);
+    for name in path.split('.') {
+        if schema.get("properties").is_none() {
+            return Some(Value::Null);
+        }
+        schema = resolved(document, schema["properties"].get(name)?);
+    }
+    Some(schema)
+}
+
+fn resolved(document: &Value, schema: &Value) -> Value {
+    let reference = schema["$ref"].as_str().or_else(|| {
+        let one = schema["oneOf"].as_array()?;
+        one.iter().find_map(|it| it["$ref"].as_str())
+    });
+    match reference {
+        Some(reference) => {
+            let pointer = reference.trim_start_matches('#');
+            resolved(document, document.pointer(pointer).expect("a schema"))
+        }
+        None => schema.clone(),
+    }
+}
+
+#[test]
+fn audit_records_name_objects_and_contain_members_that_exist_and_are_no_secrets() {
+    use bunraku_wire::endpoints::Audited;
+
+    let document = endpoints::openapi_document();
+    let mut actions = BTreeSet::new();
+    for known in endpoints::all() {
+        assert!(actions.insert(known.action()), "{}", known.name);
+        let path: Vec<&str> = known.parameters().collect();
+        if known.audited == Audited::Change && known.object.is_none() {
+            let kind = path.first().unwrap_or(&"");
+            assert!(
+                !["name", "id"].contains(kind),
+                "{} has no object",
+                known.name
+            );
+        }
+        let method = known.verb.as_str().to_lowercase();
+        let operation = &document["paths"][known.template][&method];
+        let body = &operation["requestBody"]["content"]["application/json"]["schema"];
+        let named = known.object.map(|(_, member)| member);
+        for member in known.details.iter().copied().chain(named) {
+            let place = format!("{} of {}", member, known.name);
+            if path.contains(&member) {
+                continue;
+            }
+            let schema = member_schema(&document, body, member);
+            let schema = schema.unwrap_or_else(|| panic!("{place} does not exist"));
+            let is_suspect = ["secret", "token", "password", "key", "pem", "proof", "log"]
+                .iter()
+                .any(|word| member.contains(word));
+            let is_harmless = ["integer", "boolean"]
+                .iter()
+                .any(|it| schema["type"] == **it);
+            assert!(!is_suspect || is_harmless, "{place} may be a secret");
+        }
+    }
+}
+
+#[test]
+fn only_reads_and_routine_of_nodes_are_left_out_of_the_audit_log() {
+    use bunraku_wire::endpoints::{Access, Audited, Verb};
+
+    let (mut left_out, mut by_service) = (Vec::new(), Vec::new());
+    for known in endpoints::all() {
+        match known.audited {
+            Audited::Change => assert_ne!(known.access, Access::Anonymous, "{}", known.name),
+            Audited::ByService => by_service.push(known.name),
+            Audited::No | Audited::Routine if known.verb != Verb::Get => {
+                left_out.push(known.name);
+            }
+            Audited::No | Audited::Routine => {}
+        }
+    }
+    left_out.sort_unstable();
+    by_service.sort_unstable();
+    // Reviewed: their services record the change in its transaction.
+    assert_eq!(
+        by_service,
+        [
+            "Join",
+            "JoinCluster",
+            "JoinClusterOverSsh",
+            "ReceiveEvents",
+            "ReceivePush",
+            "ReceiveRepositoryPush",
+            "RenewCertificate",
+        ]
+    );
+    // Reviewed: each of these changes nothing, or is a node's normal operation.
+    assert_eq!(
+        left_out,
+        [
+            "AddReportEvents",
+            "AnswerCommand",
+            "BindPlan",
+            "CheckOnceStanding",
+            "CompareWithPuppet",
+            "KeepOnceClaim",
+            "OfferRevocationLists",
+            "ProposeCatalogs",
+            "QueryNodeNames",
+            "RenewLock",
+            "ReportActivity",
+            "ReportQueue",
+            "RunQuery",
+            "ShowCompiles",
+            "SubmitFacts",
+            "TestReactors",
+        ]
+    );
+}

@@ -1,11 +1,14 @@
 //! Certificates and requests for them.
 
 use bunraku_control::Signer;
+use bunraku_wire::api::IssuedCertificate;
+use bunraku_wire::certificate::Certificate;
 use bunraku_wire::endpoints::{
     IssueCertificate, ListCertificateRequests, ListCertificates, RejectCertificateRequest,
     RenewCertificate, RevokeCertificates, ShowRevocationList, SignCertificateRequest,
 };
 
+use crate::http::audit::AuditNotes;
 use crate::http::endpoint::{Call, HandlerResult, Routes};
 
 /// Adds the handlers of this module.
@@ -43,11 +46,13 @@ async fn reject(call: Call<RejectCertificateRequest>) -> HandlerResult<RejectCer
 }
 
 async fn issue(call: Call<IssueCertificate>) -> HandlerResult<IssueCertificate> {
-    Ok(call
+    let issued = call
         .services
         .certificates
         .issue(&call.body, Signer::Operator(&call.caller()?.certificate))
-        .await?)
+        .await?;
+    note(&call.notes, &issued);
+    Ok(issued)
 }
 
 async fn renew(call: Call<RenewCertificate>) -> HandlerResult<RenewCertificate> {
@@ -57,6 +62,14 @@ async fn renew(call: Call<RenewCertificate>) -> HandlerResult<RenewCertificate> 
         .certificates
         .renew(&caller.certificate, &call.body)
         .await?)
+}
+
+/// Adds the new certificate to the audit log.
+fn note(notes: &AuditNotes, issued: &IssuedCertificate) {
+    if let Ok(certificate) = Certificate::from_pem(&issued.certificate) {
+        notes.detail("name", certificate.common_name.clone());
+        notes.detail("issued", certificate.serial.to_string());
+    }
 }
 
 async fn revoke(call: Call<RevokeCertificates>) -> HandlerResult<RevokeCertificates> {

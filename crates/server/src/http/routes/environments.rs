@@ -53,11 +53,13 @@ async fn remove(call: Call<RemoveEnvironment>) -> HandlerResult<RemoveEnvironmen
 
 async fn deploy(call: Call<DeployEnvironment>) -> HandlerResult<DeployEnvironment> {
     let by = call.by()?;
-    Ok(call
+    let deploy = call
         .services
         .environments
         .deploy(&call.path, &call.body, by)
-        .await?)
+        .await?;
+    call.notes.detail("deploy", deploy.number);
+    Ok(deploy)
 }
 
 async fn deploy_status(call: Call<ShowDeploy>) -> HandlerResult<ShowDeploy> {

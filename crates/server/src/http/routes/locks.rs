@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bunraku_wire::api::locks::LockReply;
 use bunraku_wire::endpoints::{
     AcquireLock, BreakLock, DefineLock, LeaveLockLine, ListLocks, PermitLock, ReleaseLock,
     RenewLock, ShowLock,
@@ -52,6 +53,13 @@ async fn acquire(call: Call<AcquireLock>) -> HandlerResult<AcquireLock> {
         reply = locks.acquire(&call.path, owner, &call.body, most) => reply?,
         () = call.services.shutdown.cancelled() => locks.acquire(&call.path, owner, &call.body, Duration::ZERO).await?,
     };
+    match &reply {
+        LockReply::Held { token, taken: true } => call.notes.detail("token", *token),
+        // A waiting node asks again and again.
+        LockReply::Held { taken: false, .. }
+        | LockReply::Waiting { .. }
+        | LockReply::Taken { .. } => call.notes.nothing_changed(),
+    }
     Ok(reply)
 }
 

@@ -31,8 +31,11 @@ async fn list(call: Call<ListModules>) -> HandlerResult<ListModules> {
 
 async fn publish(call: Call<PublishModule>) -> HandlerResult<PublishModule> {
     let by = call.by()?.to_owned();
-    let published = call.services.modules.publish(call.body, &by);
-    Ok(published.await?)
+    let published = call.services.modules.publish(call.body, &by).await?;
+    call.notes.detail("module", published.name.clone());
+    call.notes.detail("version", published.version.clone());
+    call.notes.detail("signer", published.signer.clone());
+    Ok(published)
 }
 
 async fn versions(call: Call<ListModuleVersions>) -> HandlerResult<ListModuleVersions> {
@@ -61,7 +64,10 @@ async fn keys(call: Call<ShowModuleKeys>) -> HandlerResult<ShowModuleKeys> {
 
 async fn trust(call: Call<TrustModuleKey>) -> HandlerResult<TrustModuleKey> {
     let trusted = call.services.modules.trust(&call.body.key, call.by()?);
-    Ok(trusted.await?)
+    let trusted = trusted.await?;
+    call.notes
+        .detail("fingerprint", trusted.fingerprint.clone());
+    Ok(trusted)
 }
 
 async fn revoke(call: Call<RevokeModuleKey>) -> HandlerResult<RevokeModuleKey> {

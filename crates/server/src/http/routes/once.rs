@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bunraku_wire::api::once::StatOnce;
+use bunraku_wire::api::once::{ClaimReply, StatOnce};
 use bunraku_wire::endpoints::{
     AddOnceFragment, CheckOnceStanding, ClaimOnceTask, DefineOnceTask, FinishOnceClaim,
     KeepOnceClaim, ListOnceTasks, PermitOnceTask, RemoveOnceFragment, ResetOnceTask,
@@ -103,6 +103,10 @@ async fn claim(call: Call<ClaimOnceTask>) -> HandlerResult<ClaimOnceTask> {
         .once
         .claim(&call.path, asker(call.caller()?), &call.body)
         .await?;
+    match &reply {
+        ClaimReply::Granted { attempt, .. } => call.notes.detail("token", attempt.token),
+        ClaimReply::Refused { .. } => call.notes.nothing_changed(),
+    }
     Ok(reply)
 }
 

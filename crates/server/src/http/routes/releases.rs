@@ -1,13 +1,14 @@
 //! Releases.
 
 use bunraku_model::{EnvironmentName, ReleaseNumber};
-use bunraku_wire::api::ReleaseState;
+use bunraku_wire::api::{ReleaseReply, ReleaseState};
 use bunraku_wire::endpoints::{
     CreateRelease, HoldReleases, ListReleases, ReleaseSelector, ResumeReleases, RollBackRelease,
     ShowRelease,
 };
 
 use super::{Services, longest_wait};
+use crate::http::audit::AuditNotes;
 use crate::http::endpoint::{Call, HandlerResult, Routes};
 use crate::http::reply::ErrorReply;
 use bunraku_control::ServiceError;
@@ -36,6 +37,7 @@ async fn create(call: Call<CreateRelease>) -> HandlerResult<CreateRelease> {
         .releases
         .create(&call.path, &call.body, by)
         .await?;
+    note(&call.notes, &made);
     Ok(made)
 }
 
@@ -85,7 +87,16 @@ async fn rollback(call: Call<RollBackRelease>) -> HandlerResult<RollBackRelease>
         .releases
         .rollback(&call.path, &call.body, by)
         .await?;
+    note(&call.notes, &made);
     Ok(made)
+}
+
+/// Adds the release to the audit log.
+fn note(notes: &AuditNotes, made: &ReleaseReply) {
+    match &made.release {
+        Some(release) => notes.detail("release", release.number.0),
+        None => notes.detail("release", "none: nothing to release"),
+    }
 }
 
 async fn hold(call: Call<HoldReleases>) -> HandlerResult<HoldReleases> {

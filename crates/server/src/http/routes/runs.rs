@@ -30,7 +30,9 @@ async fn list(call: Call<ListRuns>) -> HandlerResult<ListRuns> {
 
 async fn create(call: Call<CreateRun>) -> HandlerResult<CreateRun> {
     let by = call.by()?.to_owned();
-    Ok(call.services.orchestration.create(call.body, &by).await?)
+    let record = call.services.orchestration.create(call.body, &by).await?;
+    call.notes.detail("run", record.id.to_string());
+    Ok(record)
 }
 
 async fn bind(call: Call<BindPlan>) -> HandlerResult<BindPlan> {

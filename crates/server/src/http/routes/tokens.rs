@@ -17,11 +17,13 @@ async fn list(call: Call<ListTokens>) -> HandlerResult<ListTokens> {
 }
 
 async fn create(call: Call<CreateToken>) -> HandlerResult<CreateToken> {
-    Ok(call
+    let created = call
         .services
         .certificates
         .create_token(&call.body, call.by()?)
-        .await?)
+        .await?;
+    call.notes.detail("id", created.entry.id.clone());
+    Ok(created)
 }
 
 async fn revoke(call: Call<RevokeToken>) -> HandlerResult<RevokeToken> {

@@ -17,6 +17,18 @@ pub enum RunOutcome {
     Refused,
 }
 
+impl RunOutcome {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+            Self::Expired => "expired",
+            Self::Refused => "refused",
+        }
+    }
+}
+
 /// The number of steps by state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct StepCounts {
