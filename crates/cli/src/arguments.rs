@@ -3,10 +3,10 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    agent, authority, backup, bound, catalog, cert, cluster, compile, completions, config, console,
-    demo, doctor, environment, facts, isolated, lock, man, module, node, once, plan, query,
-    reactor, release, report, repository, restore, run, server, signer, states, status, token,
-    trigger, version,
+    agent, audit, authority, backup, bound, catalog, cert, cluster, compile, completions, config,
+    console, demo, doctor, environment, facts, isolated, lock, man, module, node, once, plan,
+    query, reactor, release, report, repository, restore, run, server, signer, states, status,
+    token, trigger, version,
 };
 use crate::global_options::Global;
 use crate::local_apply::ApplyArgs;
@@ -96,6 +96,9 @@ pub(crate) enum Command {
     /// Replace the CA and show how far that is
     #[command(subcommand)]
     Authority(authority::AuthorityCommand),
+    /// List, follow, verify and export the audit log: every change and who made it
+    #[command(subcommand)]
+    Audit(audit::AuditCommand),
     /// Review the state after data was restored from a backup
     #[command(subcommand)]
     Backup(backup::BackupCommand),

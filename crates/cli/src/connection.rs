@@ -79,6 +79,8 @@ pub(crate) fn open(global: &Global, loaded: &LoadedConfig) -> Result<Connection,
     let mut options = ClientOptions::new(servers, tls.clone());
     options.request_timeout = REQUEST_TIMEOUT;
     options.keep_alive = None;
+    options.reason.clone_from(&global.audit_reason);
+    options.user_agent = concat!("bunraku-cli/", env!("CARGO_PKG_VERSION")).to_owned();
     Ok(Connection {
         client: Client::new(options),
         tls,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::arguments::{Arguments, Command};
 use crate::commands::{
-    agent, apply, authority, backup, bound, catalog, cert, cluster, code_worker, compile,
+    agent, apply, audit, authority, backup, bound, catalog, cert, cluster, code_worker, compile,
     completions, config, console, demo, doctor, environment, facts, isolated, lock, man, module,
     node, once, plan, query, reactor, release, report, repository, restore, run, server, signer,
     states, status, token, trigger, version,
@@ -77,6 +77,7 @@ pub(crate) fn run(arguments: Arguments, wiring: Wiring) -> Result<ExitCode, Fail
         Command::Cert(command) => cert::run(command, &context),
         Command::Backup(command) => backup::run(&command, &context),
         Command::Authority(command) => authority::run(command, &context),
+        Command::Audit(command) => audit::run(command, &context),
         Command::Token(command) => token::run(command, &context),
         Command::Cluster(command) => cluster::run(command, &context),
         Command::Console(arguments) => console::run(&arguments, &context),

@@ -50,6 +50,16 @@ pub(crate) struct Global {
     )]
     pub(crate) credentials: Option<PathBuf>,
 
+    /// Reason for a change, for the audit log
+    #[arg(
+        long,
+        global = true,
+        help_heading = "Global options",
+        env = "BUNRAKU_AUDIT_REASON",
+        value_name = "TEXT"
+    )]
+    pub(crate) audit_reason: Option<String>,
+
     /// Log filter, such as `debug` or `bunraku_control=trace`
     #[arg(
         long,

@@ -6,6 +6,7 @@
 pub(crate) mod agent;
 pub(crate) mod apply;
 mod apply_ssh;
+pub(crate) mod audit;
 pub(crate) mod authority;
 pub(crate) mod backup;
 pub(crate) mod bound;

@@ -12,7 +12,7 @@ use bunraku_compile::compiles::{
     CompileOptions, ExternalPrograms, ProgramIsolation, PuppetOptions, WorkerOptions,
 };
 use bunraku_control::{
-    CertificateOptions, Clock, CommandOptions, FactOptions, ReportOptions, data_keys,
+    AuditOptions, CertificateOptions, Clock, CommandOptions, FactOptions, ReportOptions, data_keys,
 };
 use bunraku_model::NodeName;
 use bunraku_server::{
@@ -385,6 +385,11 @@ fn server_options(
             server_lifetime: section.certificates.server_lifetime.signed(),
             most_waiting: section.limits.waiting_requests,
             server_name: name.to_string(),
+        },
+        audit: AuditOptions {
+            keep: section.audit.kept_for.signed(),
+            leader_ttl: SERVER_TTL,
+            ..AuditOptions::default()
         },
         commands: CommandOptions::default(),
         facts: FactOptions {

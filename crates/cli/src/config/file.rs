@@ -59,6 +59,7 @@ pub(crate) struct ServerSection {
     pub(crate) compile: CompileSection,
     pub(crate) releases: ReleasesSection,
     pub(crate) queries: QueriesSection,
+    pub(crate) audit: AuditSection,
 }
 
 impl Default for ServerSection {
@@ -80,6 +81,7 @@ impl Default for ServerSection {
             compile: CompileSection::default(),
             releases: ReleasesSection::default(),
             queries: QueriesSection::default(),
+            audit: AuditSection::default(),
         }
     }
 }
@@ -303,6 +305,22 @@ impl Default for CertificatesSection {
             node_lifetime: days(365),
             operator_lifetime: days(90),
             server_lifetime: days(14),
+        }
+    }
+}
+
+/// The retention of the audit log.
+#[derive(Deserialize, Debug)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct AuditSection {
+    /// The age at which records are deleted.
+    pub(crate) kept_for: HumanDuration,
+}
+
+impl Default for AuditSection {
+    fn default() -> Self {
+        Self {
+            kept_for: days(400),
         }
     }
 }

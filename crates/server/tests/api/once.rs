@@ -175,6 +175,12 @@ async fn asking_writes_nothing() {
         let page = server.store().range(Range::prefix("once")).await;
         page.expect("readable").revision
     };
+    // The records of what came before are linked in the background.
+    eventually(async || {
+        let page = server.store().range(Range::prefix("audit/inbox/")).await;
+        page.expect("readable").items.is_empty()
+    })
+    .await;
     let before = revision().await;
     for app in ["a", "unknown"] {
         for _ in 0..50 {

@@ -77,10 +77,17 @@ impl<T: DeserializeOwned> Lines<T> {
     /// Returns the next value, or `None` if the server ended the stream properly. Nothing
     /// follows an error. Dropping the future before it completes loses nothing.
     pub async fn next(&mut self) -> Option<Result<T, ClientError>> {
+        let line = self.next_line().await?;
+        Some(line.and_then(|line| self.decode(&line)))
+    }
+
+    /// Returns the bytes of the next line that is not empty, without its line break, like
+    /// [`Lines::next`]. For lines whose bytes matter.
+    pub async fn next_line(&mut self) -> Option<Result<BytesMut, ClientError>> {
         while !self.ended {
             match self.take_line() {
                 Ok(Some(line)) if line.iter().all(u8::is_ascii_whitespace) => continue,
-                Ok(Some(line)) => return Some(self.decode(&line)),
+                Ok(Some(line)) => return Some(Ok(line)),
                 Ok(None) => {}
                 Err(error) => return Some(Err(self.end(error))),
             }
