@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::query::{becomes, submit};
-use crate::support::{TestServer, soon, status};
+use crate::support::{TestServer, eventually, soon, status};
 
 fn request(lease_seconds: u64) -> ClaimOnce {
     ClaimOnce {
