@@ -23,6 +23,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::agent::{Agent, record_target};
+use crate::audit_checker::{AuditChecker, intended_change, recorded_change};
 use crate::bug::Bug;
 use crate::compiler::version;
 use crate::servers::Servers;
@@ -62,6 +63,7 @@ pub struct SimulationOptions {
 pub struct FleetCounts {
     pub checker: Checker,
     pub cues: CueChecker,
+    pub audit: AuditChecker,
     pub compiles: usize,
     /// The number of calls from the servers to their store.
     pub store_calls: u64,
@@ -78,6 +80,7 @@ pub struct Fleet {
     pub(crate) servers: Servers,
     pub(crate) checker: Checker,
     pub(crate) cues: CueChecker,
+    audit: AuditChecker,
     pub(crate) ordered_runs_left: usize,
     agents: Vec<Agent>,
     /// The agents' disks.
@@ -114,6 +117,7 @@ impl Fleet {
             servers,
             checker: Checker::default(),
             cues: CueChecker::default(),
+            audit: AuditChecker::default(),
             agents: Vec::new(),
             disks,
             code: 0,
@@ -238,6 +242,7 @@ impl Fleet {
             (_, true) if self.ordered_runs_left > 0 && chance.happens(40) => {
                 self.start_ordered_run_if_possible().await;
             }
+            (_, true) if chance.happens(30) => self.change_something().await,
             (_, true) if chance.happens(20) => self.push_code().await,
             (_, true) if !self.plan.auto_release => self.release_some().await,
             (true, true) if chance.happens(20) => self.upkeep().await,
@@ -252,6 +257,19 @@ impl Fleet {
             answer.give(());
         });
         asked.await;
+    }
+
+    /// A person makes changes that the audit log has to contain.
+    async fn change_something(&self) {
+        let number = self.audit.next();
+        let asked = self.servers.ask(move |services, answer| async move {
+            let made = intended_change(&services).await;
+            let _ = recorded_change(&services, number).await;
+            answer.give(made);
+        });
+        if let Some(Some(change)) = asked.await {
+            self.audit.acknowledge(change);
+        }
     }
 
     /// A person releases the compiled catalog of one node.
@@ -348,6 +366,14 @@ impl Fleet {
         upkeep.expect("memory answers");
         let failed_runs = self.check_reports().await;
         self.check_cues(failed_runs).await;
+        self.until("audit records are linked", async |fleet| {
+            fleet.count(keys::AUDIT_INBOX).await + fleet.count(keys::AUDIT_PENDING).await == 0
+        })
+        .await;
+        let services = self.services();
+        let environment = default_environment();
+        let check = self.audit.check(&*self.store, &services, &environment);
+        check.await;
     }
 
     /// Returns true if nothing is left to do. What one part waits for may start work of
@@ -523,6 +549,7 @@ impl Fleet {
         FleetCounts {
             checker: self.checker.clone(),
             cues: self.cues.clone(),
+            audit: self.audit.clone(),
             compiles: self.servers.compiler.compiles(),
             store_calls: self.servers.strike.steps(),
             agent_steps: self.agents.first().map_or(0, |agent| agent.strike.steps()),

@@ -3,7 +3,8 @@
 //! servers and agents that are killed anywhere. Development only.
 //!
 //! All randomness comes from one seed, and time is the runtime's paused clock, so
-//! that a failed seed can be replayed. The invariants are in [`Checker`] and [`CueChecker`].
+//! that a failed seed can be replayed. The invariants are in [`Checker`], [`CueChecker`] and
+//! [`AuditChecker`].
 //! [`simulate`] runs a fleet and panics with the seed when an invariant does not
 //! hold.
 //!
@@ -11,6 +12,7 @@
 //! and asks for its target now and then.
 
 mod agent;
+mod audit_checker;
 mod bug;
 mod checker;
 mod compiler;
@@ -21,6 +23,7 @@ mod jitter_store;
 mod servers;
 mod strike;
 
+pub use audit_checker::AuditChecker;
 pub use bug::Bug;
 pub use bunraku_testkit::Chance;
 pub use checker::Checker;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bunraku_compile::ReleaseOptions;
-use bunraku_control::{Clock, FactOptions, ReportOptions};
+use bunraku_control::{AuditOptions, Clock, FactOptions, ReportOptions};
 use bunraku_model::{NodeName, ServerId};
 use bunraku_orchestrate::OrchestrationOptions;
 use bunraku_server::backstage::{CommandStream, CompileOptions, ConnectedAgent, RunningServices};
@@ -187,6 +187,11 @@ impl Servers {
                 concurrency: 2,
                 lease: Duration::from_secs(3),
                 ..CompileOptions::default()
+            },
+            audit: AuditOptions {
+                leader_ttl: Duration::from_secs(3),
+                upkeep_every: Duration::from_secs(40),
+                ..AuditOptions::default()
             },
             releases: ReleaseOptions {
                 leader_ttl: Duration::from_secs(3),

@@ -52,7 +52,7 @@ fn alone(seed: u64) -> SimulationOptions {
 
 fn try_all(seeds: std::ops::Range<u64>, plan: impl Fn(u64) -> SimulationOptions) {
     let (mut acknowledged, mut targets, mut events) = (0, 0, 0);
-    let (mut firings, mut reactions, mut steps) = (0, 0, 0);
+    let (mut firings, mut reactions, mut steps, mut changes) = (0, 0, 0, 0);
     for seed in seeds {
         let seen = simulate(plan(seed));
         acknowledged += seen.checker.acknowledgements();
@@ -61,6 +61,7 @@ fn try_all(seeds: std::ops::Range<u64>, plan: impl Fn(u64) -> SimulationOptions)
         firings += seen.cues.firings();
         reactions += seen.cues.reactions();
         steps += seen.cues.steps();
+        changes += seen.audit.acknowledgements();
     }
     assert!(acknowledged > 0, "nothing was ever acknowledged");
     assert!(targets > 0, "nobody was ever given a target");
@@ -68,6 +69,7 @@ fn try_all(seeds: std::ops::Range<u64>, plan: impl Fn(u64) -> SimulationOptions)
     assert!(firings > 0, "no trigger ever came to a node");
     assert!(reactions > 0, "the reactor never fired");
     assert!(steps > 0, "no ordered run ever began");
+    assert!(changes > 0, "no change was ever acknowledged");
 }
 
 #[test]

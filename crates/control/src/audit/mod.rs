@@ -30,7 +30,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bunraku_model::ServerId;
-use bunraku_store::{Compare, Settled, SharedStore, Transaction, settle};
+use bunraku_store::{Compare, Settled, SharedStore, StoreError, Transaction, settle};
 use bunraku_wire::api::{AuditEntry, AuditOutcome};
 use jiff::SignedDuration;
 use tokio_util::task::TaskTracker;
@@ -194,12 +194,29 @@ impl AuditLog {
 
     /// Writes an intent. The change may begin when this returns, and only then.
     pub async fn begin(&self, action: AuditAction) -> Result<AuditedAction, ServiceError> {
+        self.begin_with(action, false).await
+    }
+
+    /// Does the same for an action that deletes something. While the store is full, it may begin
+    /// without an intent, because it makes room: then it is recorded as soon as there is some.
+    pub async fn begin_deletion(&self, action: AuditAction) -> Result<AuditedAction, ServiceError> {
+        self.begin_with(action, true).await
+    }
+
+    async fn begin_with(
+        &self,
+        action: AuditAction,
+        is_deletion: bool,
+    ) -> Result<AuditedAction, ServiceError> {
         let entry = self.entry(action, AuditOutcome::Unknown.into());
         let key = keys::audit_pending(self.shared.server, entry.id);
         let intent = Transaction::new()
             .when(Compare::Absent(key.clone()))
             .put(key, document::encode(&entry));
-        settle(&*self.store, intent).await?;
+        match settle(&*self.store, intent).await {
+            Err(StoreError::Full(_)) if is_deletion => {}
+            settled => drop(settled?),
+        }
         Ok(AuditedAction {
             log: self.clone(),
             entry: Some(entry),

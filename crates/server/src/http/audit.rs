@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use axum::extract::Request;
 use bunraku_control::audit::{AuditAction, AuditOrigin, AuditVerdict};
 use bunraku_wire::api::{AuditOutcome, REASON_HEADER, REQUEST_ID_HEADER};
-use bunraku_wire::endpoints::{Audited, Definition};
+use bunraku_wire::endpoints::{Audited, Definition, Verb};
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
 use serde_json::Value;
@@ -160,7 +160,11 @@ pub(super) async fn recorded<T: Send>(
             }
         };
     }
-    let mut begun = services.audit.begin(request.action()).await?;
+    let action = request.action();
+    let mut begun = match request.definition.verb {
+        Verb::Delete => services.audit.begin_deletion(action).await?,
+        _ => services.audit.begin(action).await?,
+    };
     let result = handler.await;
     let (details, nothing_changed) = {
         let mut notes = notes.notes();
