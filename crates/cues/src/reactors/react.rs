@@ -316,8 +316,7 @@ impl Reactors {
             }
             None => transaction.delete(key),
         };
-        let transaction =
-            self.recorded(transaction, environment, rule, &held.hosts, &held.causes);
+        let transaction = self.recorded(transaction, environment, rule, &held.hosts, &held.causes);
         announce(transaction, environment, rule, held.hosts, held.causes)
     }
 
