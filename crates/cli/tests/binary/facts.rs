@@ -4,7 +4,7 @@ use std::path::Path;
 
 use expect_test::expect;
 
-use crate::support::{Running, ServerProcess, Site, all_output, eventually};
+use crate::support::{Running, ServerProcess, Site, all_output, ended, eventually, shows};
 
 /// Starts an agent that reads additional facts from `facts.json` in this directory.
 fn agent_with_facts(site: &Site, server: &ServerProcess, directory: &Path) -> Running {
@@ -29,12 +29,7 @@ fn put_facts(directory: &Path, text: &str) {
 
 fn refresh(server: &ServerProcess) {
     let refreshed = server.operator(&["facts", "refresh", "web-1"]);
-    assert_eq!(
-        refreshed.status.code(),
-        Some(0),
-        "{}",
-        all_output(&refreshed)
-    );
+    ended(&refreshed, 0);
 }
 
 #[test]
@@ -105,14 +100,10 @@ fn changes_between_two_submissions_are_shown_by_fact() {
     ]);
     assert_eq!(same["changes"], serde_json::json!([]));
     let unknown = server.operator(&["facts", "diff", "web-1", "--from", "zz"]);
-    assert_eq!(unknown.status.code(), Some(64), "{}", all_output(&unknown));
+    ended(&unknown, 64);
     let missing = server.operator(&["facts", "diff", "web-1", "--from", "0000"]);
-    assert_eq!(missing.status.code(), Some(1), "{}", all_output(&missing));
-    assert!(
-        all_output(&missing).contains("bunraku facts history web-1"),
-        "{}",
-        all_output(&missing)
-    );
+    ended(&missing, 1);
+    shows(&missing, "bunraku facts history web-1");
 }
 
 #[test]
@@ -132,12 +123,8 @@ fn an_oversized_fact_set_is_refused_and_the_agent_reports_it_and_continues() {
         agent.log().contains("exceeds the limit of 500000 bytes")
     });
     let refused = server.operator(&["facts", "refresh", "web-1"]);
-    assert_eq!(refused.status.code(), Some(3), "{}", all_output(&refused));
-    assert!(
-        all_output(&refused).contains("500000 bytes"),
-        "{}",
-        all_output(&refused)
-    );
+    ended(&refused, 3);
+    shows(&refused, "500000 bytes");
     put_facts(&directory, "{}");
     refresh(&server);
     let shown = server.operator(&["facts", "show", "web-1", "kernel"]);

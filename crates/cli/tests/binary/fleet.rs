@@ -3,7 +3,7 @@
 use bunraku_store::testing::EtcdCluster;
 use rustix::process::Signal;
 
-use crate::support::{ServerProcess, Site, all_output, bunraku, eventually};
+use crate::support::{ServerProcess, Site, all_output, bunraku, ended, eventually, shows};
 
 #[test]
 fn a_node_joins_with_a_token_submits_facts_and_answers() {
@@ -23,12 +23,7 @@ fn a_node_joins_with_a_token_submits_facts_and_answers() {
         "exit 0\n--- stdout\n✓ web-1  pong\n--- stderr\n"
     );
     let refreshed = server.operator(&["facts", "refresh", "web-1"]);
-    assert_eq!(
-        refreshed.status.code(),
-        Some(0),
-        "{}",
-        all_output(&refreshed)
-    );
+    ended(&refreshed, 0);
     assert_eq!(agent.end(), Some(0), "{}", agent.log());
     server.wait_for("web-1", "lost");
     let silence = server.operator(&["node", "ping", "web-1", "--timeout", "1s"]);
@@ -59,9 +54,9 @@ fn a_node_without_a_token_waits_for_an_operator() {
         agent.log().contains(&fingerprint)
     });
     let wrong = server.operator(&["cert", "sign", "web-1", "--fingerprint", "SHA256:00"]);
-    assert_eq!(wrong.status.code(), Some(4), "{}", all_output(&wrong));
+    ended(&wrong, 4);
     let right = server.operator(&["cert", "sign", "web-1", "--fingerprint", &fingerprint]);
-    assert_eq!(right.status.code(), Some(0), "{}", all_output(&right));
+    ended(&right, 0);
     server.wait_for("web-1", "idle");
 }
 
@@ -84,7 +79,7 @@ fn an_agent_does_not_join_a_server_of_another_authority() {
         .arg(site.path("web-1"))
         .output()
         .expect("it runs");
-    assert_eq!(output.status.code(), Some(1), "{}", all_output(&output));
+    ended(&output, 1);
     assert_eq!(theirs.status_of("web-1"), None);
 }
 
@@ -121,16 +116,12 @@ fn a_killed_server_loses_no_command_and_no_node() {
     waiting.kill().expect("it can be killed");
     waiting.wait().expect("it ended");
     let disabled = server.operator(&["node", "disable", "stays", "--reason", "on purpose"]);
-    assert_eq!(disabled.status.code(), Some(0), "{}", all_output(&disabled));
+    ended(&disabled, 0);
     server.running.kill();
     let server = site.server("server", port, &[]);
     server.wait_for("stays", "disabled");
     let shown = server.operator(&["node", "list"]);
-    assert!(
-        all_output(&shown).contains("on purpose"),
-        "{}",
-        all_output(&shown)
-    );
+    shows(&shown, "on purpose");
     let _back = site.agent("goes", &[&server], false);
     server.wait_for("goes", "idle");
     eventually("the command that waited is answered", || {
@@ -155,12 +146,8 @@ fn a_second_server_on_the_same_directory_is_refused_with_the_owner() {
         "--data-dir",
     ]);
     let output = second.arg(site.path("server")).output().expect("it runs");
-    assert_eq!(output.status.code(), Some(1), "{}", all_output(&output));
-    assert!(
-        all_output(&output).contains("is in use by"),
-        "{}",
-        all_output(&output)
-    );
+    ended(&output, 1);
+    shows(&output, "is in use by");
 }
 
 #[test]
@@ -170,7 +157,7 @@ fn a_revoked_agent_is_cut_off_and_the_reason_is_listed() {
     let _agent = site.agent("web-1", &[&server], true);
     server.wait_for("web-1", "idle");
     let revoked = server.operator(&["cert", "revoke", "web-1", "--reason", "stolen laptop"]);
-    assert_eq!(revoked.status.code(), Some(0), "{}", all_output(&revoked));
+    ended(&revoked, 0);
     server.wait_for("web-1", "lost");
     let list = all_output(&server.operator(&["cert", "list"]));
     assert!(list.contains("revoked: stolen laptop"), "{list}");
@@ -220,7 +207,7 @@ fn another_operator_is_made_and_can_work() {
     let server = site.server("server", 0, &[]);
     let out = site.path("alice");
     let issued = server.issue_operator("alice", &out);
-    assert_eq!(issued.status.code(), Some(0), "{}", all_output(&issued));
+    ended(&issued, 0);
     let mode = std::os::unix::fs::PermissionsExt::mode(
         &std::fs::metadata(out.join("key.pem"))
             .expect("a key")
@@ -238,7 +225,7 @@ fn another_operator_is_made_and_can_work() {
         ])
         .arg(&out);
     let listed = command.output().expect("it runs");
-    assert_eq!(listed.status.code(), Some(0), "{}", all_output(&listed));
+    ended(&listed, 0);
 }
 
 #[test]
@@ -269,7 +256,7 @@ fn with_two_servers_on_etcd_agents_move_when_theirs_is_killed() {
         node["word"] == "idle" && node["status"]["connection"]["server"] != at_first
     });
     let ping = second.operator(&["node", "ping", "web-1"]);
-    assert_eq!(ping.status.code(), Some(0), "{}", all_output(&ping));
+    ended(&ping, 0);
 }
 
 #[test]

@@ -4,7 +4,8 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::process::Signal;
 
-use crate::support::{ServerProcess, Site, all_output, bunraku, eventually, signal};
+use crate::code::repository;
+use crate::support::{ServerProcess, Site, all_output, bunraku, ended, eventually, shows, signal};
 
 fn lock(server: &ServerProcess, arguments: &[&str]) -> Command {
     let mut command = bunraku();
@@ -44,7 +45,7 @@ fn commands_under_one_lock_never_overlap_and_each_gets_a_higher_token() {
         .collect();
     for child in all {
         let output = child.wait_with_output().expect("it ends");
-        assert_eq!(output.status.code(), Some(0), "{}", all_output(&output));
+        ended(&output, 0);
     }
     let text = std::fs::read_to_string(log).expect("a log");
     let expected: String = (1..=6).map(|token| format!("in\nout {token}\n")).collect();
@@ -67,20 +68,20 @@ fn a_lock_that_others_hold_is_busy_and_its_exit_code_says_so() {
     let waited = lock(&server, &["exec", "db", "--wait", "1s", "--", "true"])
         .output()
         .expect("it runs");
-    assert_eq!(waited.status.code(), Some(11), "{}", all_output(&waited));
+    ended(&waited, 11);
     assert_eq!(waiters(&server, "db"), 0, "it left the line");
     let wrong = lock(&server, &["release", "db", "--token", "9"])
         .output()
         .expect("it runs");
-    assert_eq!(wrong.status.code(), Some(4), "{}", all_output(&wrong));
+    ended(&wrong, 4);
     let released = lock(&server, &["release", "db", "--token", "1"])
         .output()
         .expect("it runs");
-    assert_eq!(released.status.code(), Some(0), "{}", all_output(&released));
+    ended(&released, 0);
     let code = lock(&server, &["exec", "db", "--", "sh", "-c", "exit 42"])
         .output()
         .expect("it runs");
-    assert_eq!(code.status.code(), Some(42), "{}", all_output(&code));
+    ended(&code, 42);
 }
 
 #[test]
@@ -123,14 +124,14 @@ fn a_paused_holder_that_wakes_up_late_loses_its_command_and_says_so() {
     let next = lock(&server, &["acquire", "db", "--wait", "60s"])
         .output()
         .expect("it runs");
-    assert_eq!(next.status.code(), Some(0), "{}", all_output(&next));
+    ended(&next, 0);
     signal(&holder, Signal::CONT);
     let output = holder.wait_with_output().expect("it ends");
-    assert_eq!(output.status.code(), Some(4), "{}", all_output(&output));
+    ended(&output, 4);
     let renewed = lock(&server, &["renew", "db", "--token", "1"])
         .output()
         .expect("it runs");
-    assert_eq!(renewed.status.code(), Some(4), "{}", all_output(&renewed));
+    ended(&renewed, 4);
 }
 
 #[test]
@@ -154,38 +155,22 @@ fn a_server_that_restarts_takes_no_lock_away() {
     server.running.kill();
     let server = site.server("server", port, &[]);
     let busy = lock(&server, &["acquire", "db"]).output().expect("it runs");
-    assert_eq!(busy.status.code(), Some(11), "{}", all_output(&busy));
+    ended(&busy, 11);
     std::fs::write(end, "").expect("written");
     let output = holder.wait_with_output().expect("it ends");
-    assert_eq!(output.status.code(), Some(0), "{}", all_output(&output));
+    ended(&output, 0);
     let free = lock(&server, &["acquire", "db"]).output().expect("it runs");
     assert_eq!(all_output(&free), "exit 0\n--- stdout\n2\n--- stderr\n");
 }
 
 /// Writes code whose catalogs name the holder of a lock.
 fn code_that_asks(site: &Site, motd: &std::path::Path) -> std::path::PathBuf {
-    let code = site.path("code");
-    std::fs::create_dir_all(&code).expect("a directory");
     let state = format!(
         "{}:\n  file.managed:\n    - contents: master is {{{{ salt['lock.holder']('db-master') or 'nobody' }}}}\n",
         motd.display()
     );
-    std::fs::write(code.join("app.sls"), state).expect("written");
-    std::fs::write(code.join("top.sls"), "base:\n  '*': [app]\n").expect("written");
-    for words in [
-        &["init", "--quiet", "--initial-branch=main"][..],
-        &["add", "--all"],
-        &["commit", "--quiet", "--message=one"],
-    ] {
-        let git = Command::new("git")
-            .current_dir(&code)
-            .args(["-c", "user.name=test", "-c", "user.email=test@example.com"])
-            .args(words)
-            .output()
-            .expect("git runs; scripts/setup installs it");
-        assert!(git.status.success(), "{}", all_output(&git));
-    }
-    code
+    let files = [("app.sls", &*state), ("top.sls", "base:\n  '*': [app]\n")];
+    repository(site, &files)
 }
 
 #[test]
@@ -208,18 +193,13 @@ fn a_template_names_the_holder_of_a_lock_and_its_node_follows_every_change() {
         &["environment", "deploy", "production", "--wait"],
     ] {
         let done = server.operator(words);
-        assert_eq!(done.status.code(), Some(0), "{}", all_output(&done));
+        ended(&done, 0);
     }
     let text = || std::fs::read_to_string(&motd).unwrap_or_default();
     eventually("nobody holds it", || text() == "master is nobody\n");
     let permit = ["lock", "permit", "db-master", "--may-hold", "db-*"];
     let permitted = server.operator(&permit);
-    assert_eq!(
-        permitted.status.code(),
-        Some(0),
-        "{}",
-        all_output(&permitted)
-    );
+    ended(&permitted, 0);
     // A node takes the lock as itself, and renews it as long as the check runs.
     let take = || {
         let taken = bunraku()
@@ -228,7 +208,7 @@ fn a_template_names_the_holder_of_a_lock_and_its_node_follows_every_change() {
             .args(["lock", "acquire", "db-master", "--lease", "5s", "--as", "t"])
             .output()
             .expect("it runs");
-        assert_eq!(taken.status.code(), Some(0), "{}", all_output(&taken));
+        ended(&taken, 0);
     };
     eventually("it is compiled, released and applied again", || {
         take();
@@ -246,9 +226,5 @@ fn a_template_names_the_holder_of_a_lock_and_its_node_follows_every_change() {
         .arg(code.join("app.sls"))
         .output()
         .expect("it runs");
-    assert!(
-        all_output(&applied).contains("master is nobody"),
-        "{}",
-        all_output(&applied)
-    );
+    shows(&applied, "master is nobody");
 }

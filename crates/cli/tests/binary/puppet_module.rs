@@ -6,7 +6,7 @@ use std::process::{Child, Command, Output, Stdio};
 use bunraku_store::testing::EtcdCluster;
 use serde_json::json;
 
-use crate::support::{Running, ServerProcess, Site, all_output, bunraku, eventually};
+use crate::support::{Running, ServerProcess, Site, all_output, bunraku, ended, eventually};
 
 /// Puppet with its own directories, and our binary in its path.
 struct Puppet {
@@ -101,11 +101,6 @@ fn sorted(file: &Path) -> Vec<String> {
     let mut lines: Vec<String> = text(file).lines().map(str::to_owned).collect();
     lines.sort();
     lines
-}
-
-#[track_caller]
-fn ended(output: &Output, code: i32) {
-    assert_eq!(output.status.code(), Some(code), "{}", all_output(output));
 }
 
 #[test]

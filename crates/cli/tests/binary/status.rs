@@ -2,7 +2,7 @@
 
 use crate::code::repository;
 use crate::console::Console;
-use crate::support::{Site, all_output, bunraku, eventually};
+use crate::support::{Site, all_output, bunraku, ended, eventually, shows};
 
 #[test]
 fn the_version_names_the_commit_and_the_build() {
@@ -28,7 +28,7 @@ fn without_a_server_doctor_says_what_is_missing_and_status_fails() {
     );
     assert!(text.contains("pass `--credentials DIR`"), "{text}");
     let output = bunraku().arg("status").output().expect("it runs");
-    assert_eq!(output.status.code(), Some(1), "{}", all_output(&output));
+    ended(&output, 1);
 }
 
 #[test]
@@ -36,12 +36,8 @@ fn a_failed_run_is_seen_on_the_first_screen_in_the_list_and_on_the_node() {
     let site = Site::new();
     let server = site.server("server", 0, &[]);
     let healthy = server.operator(&["status"]);
-    assert_eq!(healthy.status.code(), Some(0), "{}", all_output(&healthy));
-    assert!(
-        all_output(&healthy).contains("Everything is healthy."),
-        "{}",
-        all_output(&healthy)
-    );
+    ended(&healthy, 0);
+    shows(&healthy, "Everything is healthy.");
     let _agent = site.agent("web-1", &[&server], true);
     server.wait_for_facts("web-1");
     let code = repository(
@@ -64,10 +60,10 @@ fn a_failed_run_is_seen_on_the_first_screen_in_the_list_and_on_the_node() {
         &["release", "create", "production"],
     ] {
         let done = server.operator(arguments);
-        assert_eq!(done.status.code(), Some(0), "{}", all_output(&done));
+        ended(&done, 0);
     }
     let ran = server.operator(&["node", "run", "web-1", "--released", "--wait"]);
-    assert_eq!(ran.status.code(), Some(3), "{}", all_output(&ran));
+    ended(&ran, 3);
     eventually("the list names what failed", || {
         let list = all_output(&server.operator(&["node", "list", "--failed"]));
         list.contains("failed, ") && list.contains("File[/no/such/directory/file]")

@@ -70,6 +70,19 @@ pub(crate) fn output_in(data_dir: &Path, arguments: &[&str]) -> String {
     all_output(&command.output().expect("it runs"))
 }
 
+/// Checks the exit code of a command.
+#[track_caller]
+pub(crate) fn ended(output: &Output, code: i32) {
+    assert_eq!(output.status.code(), Some(code), "{}", all_output(output));
+}
+
+/// Checks that the output of a command contains a text.
+#[track_caller]
+pub(crate) fn shows(output: &Output, text: &str) {
+    let all = all_output(output);
+    assert!(all.contains(text), "`{text}` is missing in {all}");
+}
+
 /// Runs another program, which must succeed.
 pub(crate) fn run(directory: &Path, program: &str, arguments: &[&str]) {
     let output = Command::new(program)

@@ -4,7 +4,7 @@
 //! anything, and nothing may exit with 0.
 
 use crate::code::repository;
-use crate::support::{Site, all_output, bunraku};
+use crate::support::{Site, all_output, bunraku, ended};
 
 /// A wrong command line, its exit code, and a part of each line that it must print.
 type Wrong<'a> = (&'a [&'a str], i32, &'a [&'a str]);
@@ -231,7 +231,7 @@ fn wrong_invocations_say_what_is_wrong_and_what_to_do() {
         &["trigger", "define", "rebuild", "--query", "nodes {}"],
     ] {
         let done = server.operator(arguments);
-        assert_eq!(done.status.code(), Some(0), "{}", all_output(&done));
+        ended(&done, 0);
     }
     for (arguments, exit, parts) in WRONG {
         // In front: what follows `--` belongs to another program.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bunraku_model::{NodeMatcher, NodeName, Role, TriggerName};
 use bunraku_store::testing::{InterferingStore, MemoryStore};
-use bunraku_wire::api::locks::{AcquireLock, LockReply};
+use bunraku_wire::api::locks::{AcquireLock, LockReply, PermitLock};
 
 use super::*;
 
@@ -14,6 +14,16 @@ fn name() -> LockName {
 
 fn locks(store: &SharedStore) -> Locks {
     Locks::new(store.clone(), Clock::system())
+}
+
+/// Lets these nodes hold the lock.
+async fn permit(store: &SharedStore, nodes: &str) {
+    let request = PermitLock {
+        may_hold: vec![nodes.parse::<NodeMatcher>().expect("a pattern")],
+        ..Default::default()
+    };
+    let permitted = locks(store).permit(&name(), &request).await;
+    permitted.expect("permitted");
 }
 
 async fn acquire(store: &SharedStore, owner: &str) -> LockReply {
@@ -275,12 +285,7 @@ async fn a_lock_from_before_permissions_stays_with_its_holder_and_no_other_node_
     let refused = acquire_as(Role::Node, &store, "db-2", None).await;
     assert!(matches!(refused, Err(ServiceError::Forbidden { .. })));
     // An operator decides: from now on the list counts, for its holder as well.
-    let only_2 = bunraku_wire::api::locks::PermitLock {
-        may_hold: vec!["db-2".parse::<NodeMatcher>().expect("a name")],
-        ..Default::default()
-    };
-    let permitted = locks(&store).permit(&name(), &only_2).await;
-    permitted.expect("permitted");
+    permit(&store, "db-2").await;
     let refused = locks(&store).renew(&name(), node, token).await;
     assert!(matches!(refused, Err(ServiceError::Forbidden { .. })));
     let busy = acquire_as(Role::Node, &store, "db-2", None).await;
@@ -294,15 +299,10 @@ async fn a_lock_from_before_permissions_stays_with_its_holder_and_no_other_node_
 #[tokio::test]
 async fn a_permission_that_ends_while_a_node_asks_counts() {
     let store: SharedStore = Arc::new(MemoryStore::new());
-    let all = bunraku_wire::api::locks::PermitLock {
-        may_hold: vec!["*".parse::<NodeMatcher>().expect("a pattern")],
-        ..Default::default()
-    };
-    let permitted = locks(&store).permit(&name(), &all).await;
-    permitted.expect("permitted");
+    permit(&store, "*").await;
     let below = store.clone();
     let meddled: SharedStore = Arc::new(InterferingStore::new(store, async move {
-        let nobody = bunraku_wire::api::locks::PermitLock {
+        let nobody = PermitLock {
             replace: true,
             ..Default::default()
         };
@@ -327,12 +327,7 @@ async fn a_node_does_not_choose_how_many_may_hold_a_lock() {
         hint.contains("`bunraku lock permit db --may-hold web-1 --slots 4`"),
         "{hint}"
     );
-    let one = bunraku_wire::api::locks::PermitLock {
-        may_hold: vec!["web-1".parse::<NodeMatcher>().expect("a name")],
-        ..Default::default()
-    };
-    let permitted = locks(&store).permit(&name(), &one).await;
-    permitted.expect("permitted");
+    permit(&store, "web-1").await;
     let refused = acquire_as(Role::Node, &store, "web-1", Some(4)).await;
     assert!(matches!(refused, Err(ServiceError::Conflict { .. })));
     let held = acquire_as(Role::Node, &store, "web-1", Some(1)).await;

@@ -277,24 +277,25 @@ fn prereq_runs_before_what_would_change_and_holds_it_back_when_it_fails() {
     );
 }
 
+fn apply_in_new_root(resources: serde_json::Value) -> Summary {
+    let directory = tempfile::tempdir().expect("a directory");
+    apply(directory.path(), resources)
+}
+
 #[test]
 fn a_listener_is_refreshed_once_at_the_end() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let summary = apply(
-        directory.path(),
-        json!([
-            state(
-                "listener",
-                json!({}),
-                json!([
-                    requisite("listen", &["one", "two"]),
-                    requisite("listen", &["two"])
-                ])
-            ),
-            state("one", json!({"changes": true}), json!([])),
-            state("two", json!({"changes": true}), json!([])),
-        ]),
-    );
+    let summary = apply_in_new_root(json!([
+        state(
+            "listener",
+            json!({}),
+            json!([
+                requisite("listen", &["one", "two"]),
+                requisite("listen", &["two"])
+            ])
+        ),
+        state("one", json!({"changes": true}), json!([])),
+        state("two", json!({"changes": true}), json!([])),
+    ]));
     let refreshed: Vec<_> = summary
         .finished
         .iter()
@@ -533,12 +534,11 @@ fn secrets_stay_out_of_messages_changes_and_outputs() {
 
 #[test]
 fn retry_tries_again_and_gives_up_after_its_attempts() {
-    let directory = tempfile::tempdir().expect("a directory");
     let retry = json!({"attempts": 3, "interval": 0});
-    let summary = apply(
-        directory.path(),
-        json!([test("bad", json!({"result": false, "retry": retry}))]),
-    );
+    let summary = apply_in_new_root(json!([test(
+        "bad",
+        json!({"result": false, "retry": retry})
+    )]));
     assert_eq!(summary.finished[0].outcome.attempts, 3);
     assert_eq!(summary.finished[0].outcome.status, Status::Failed);
 }
@@ -620,21 +620,17 @@ fn check_cmd_of_a_state_decides_whatever_came_of_it() {
 
 #[test]
 fn a_listener_is_notified_of_a_change_that_came_with_a_failure() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let summary = apply(
-        directory.path(),
-        json!([
-            state(
-                "listener",
-                json!({}),
-                json!([requisite("listen", &["broken"])])
-            ),
-            state(
-                "broken",
-                json!({"changes": true, "result": false}),
-                json!([])
-            ),
-        ]),
-    );
+    let summary = apply_in_new_root(json!([
+        state(
+            "listener",
+            json!({}),
+            json!([requisite("listen", &["broken"])])
+        ),
+        state(
+            "broken",
+            json!({"changes": true, "result": false}),
+            json!([])
+        ),
+    ]));
     assert!(summary.finished.last().expect("some").outcome.refreshed);
 }

@@ -14,10 +14,10 @@ use bytes::Bytes;
 use futures::FutureExt;
 use uuid::Uuid;
 
-use super::Inner;
 use super::log::{self, LeadershipLost, LogWriter};
 use super::perform::ActionOutcome;
 use super::sources::Sources;
+use super::{Inner, purpose};
 use bunraku_control::{AuditAction, ServiceError, document, keys};
 use bunraku_cues::triggers::AnnouncedFiring;
 
@@ -108,11 +108,7 @@ impl Leader<'_> {
     async fn first_event(&mut self) -> Result<Event, ServiceError> {
         let (plan, done) = (self.run.plan(), &self.record.done);
         let plans = &self.inner.plans;
-        let nodes = if self.record.completes_earlier_plan() {
-            plans.stale_nodes_of_resumed(plan, done).await?
-        } else {
-            plans.stale_nodes(plan, done).await?
-        };
+        let nodes = plans.stale_nodes(plan, done, purpose(&self.record)).await?;
         Ok(if nodes.is_empty() {
             self.begun()
         } else {

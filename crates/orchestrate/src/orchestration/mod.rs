@@ -34,7 +34,7 @@ use futures::StreamExt;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::plans::Plans;
+use crate::plans::{PlanPurpose, Plans};
 use bunraku_control::clock::Clock;
 use bunraku_control::document;
 use bunraku_control::find_nodes::check_node_query;
@@ -213,17 +213,19 @@ impl Orchestration {
     /// Refuses a plan that is no longer what the nodes would do.
     async fn refuse_stale(&self, plan: &RunPlan, record: &RunRecord) -> Result<(), ServiceError> {
         let (plans, done) = (&self.inner.plans, &record.done);
-        if record.completes_earlier_plan() {
-            let stale = plans.stale_nodes_of_resumed(plan, done).await?;
-            return refuse(
+        let purpose = purpose(record);
+        let stale = plans.stale_nodes(plan, done, purpose).await?;
+        let (message, hint) = match purpose {
+            PlanPurpose::Resume => (
                 "the plan of that run cannot be completed any more",
-                &stale,
                 "see what a new plan would change with `bunraku run resume RUN --replan`",
-            );
-        }
-        let stale = plans.stale_nodes(plan, done).await?;
-        let hint = "review the new plan with `bunraku plan`";
-        refuse("the plan has changed since it was made", &stale, hint)
+            ),
+            PlanPurpose::NewRun => (
+                "the plan has changed since it was made",
+                "review the new plan with `bunraku plan`",
+            ),
+        };
+        refuse(message, &stale, hint)
     }
 
     /// Refuses due times and hooks that can never take effect.
@@ -465,6 +467,14 @@ fn is_older_than(run: RunId, now: jiff::Timestamp, age: Duration) -> bool {
     let created = run.0.get_timestamp().map(|time| time.to_unix());
     let created = created.and_then(|(seconds, _)| i64::try_from(seconds).ok());
     created.is_none_or(|created| now.as_second().saturating_sub(created) > age.as_secs() as i64)
+}
+
+fn purpose(record: &RunRecord) -> PlanPurpose {
+    if record.completes_earlier_plan() {
+        PlanPurpose::Resume
+    } else {
+        PlanPurpose::NewRun
+    }
 }
 
 /// Returns an error that names the nodes whose part of a plan is no longer valid.

@@ -11,6 +11,7 @@ mod outputs;
 mod pins;
 mod stale;
 
+pub(crate) use stale::PlanPurpose;
 use std::collections::BTreeMap;
 
 use bunraku_compile::CatalogDiffs;

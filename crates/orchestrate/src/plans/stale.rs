@@ -15,57 +15,78 @@ use bunraku_wire::api::{RunMode, Target};
 
 use super::Plans;
 
+/// The run that a plan is checked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum PlanPurpose {
+    /// A new run does exactly what the nodes would do now.
+    NewRun,
+    /// A resumed run completes its plan.
+    Resume,
+}
+
 impl Plans {
-    /// Returns the nodes for which a new run of this plan would not do what the plan says. Only
-    /// steps outside of `done` count.
+    /// Returns the nodes for which a run would not do what this plan says. Only steps outside of
+    /// `done` count.
     pub(crate) async fn stale_nodes(
         &self,
         plan: &RunPlan,
         done: &[StepIndex],
+        purpose: PlanPurpose,
     ) -> Result<Vec<StaleNode>, ServiceError> {
         let now = self.work_now(plan, false).await?;
         let mut stale = Vec::new();
         for (node, planned) in open_work(plan, done) {
-            let Some(now) = now.get(node) else {
-                continue;
+            let now = now.get(node);
+            let reason = match purpose {
+                PlanPurpose::NewRun => self.changed(plan, node, planned, now).await?,
+                PlanPurpose::Resume => self.impossible(node, planned, now).await?,
             };
-            let reason = match (now.is_same(planned), &plan.subject, planned) {
-                (true, OrderedRunSubject::Release { .. }, PlannedWork::Catalog(catalog)) => {
-                    self.newer_release(node, catalog).await?
-                }
-                (true, ..) => None,
-                (false, ..) => Some(format!("the plan says {planned}; it has {now} now")),
-            };
-            stale.extend(reason.map(|reason| stale_node(node, reason)));
+            stale.extend(reason.map(|reason| StaleNode {
+                node: node.clone(),
+                reason,
+            }));
         }
         Ok(stale)
     }
 
-    /// Returns the nodes for which a resumed run can no longer complete this plan.
-    pub(crate) async fn stale_nodes_of_resumed(
+    /// Returns why a new run of the plan would not do on the node what the plan says.
+    async fn changed(
         &self,
         plan: &RunPlan,
-        done: &[StepIndex],
-    ) -> Result<Vec<StaleNode>, ServiceError> {
-        let now = self.work_now(plan, false).await?;
-        let mut stale = Vec::new();
-        for (node, planned) in open_work(plan, done) {
-            let reason = match (planned, now.get(node)) {
-                (PlannedWork::Catalog(_), Some(now @ PlannedWork::Method { .. })) => {
-                    Some(format!("the plan says {planned}; it has {now} now"))
-                }
-                (PlannedWork::Catalog(catalog), _) => match self.prohibited(node, catalog).await? {
-                    None => self.overtaken(node, catalog).await?,
-                    prohibited => prohibited,
-                },
-                (_, Some(now)) if !now.is_same(planned) => {
-                    Some(format!("the plan says {planned}; it has {now} now"))
-                }
-                _ => None,
-            };
-            stale.extend(reason.map(|reason| stale_node(node, reason)));
+        node: &NodeName,
+        planned: &PlannedWork,
+        now: Option<&PlannedWork>,
+    ) -> Result<Option<String>, ServiceError> {
+        let Some(now) = now else {
+            return Ok(None);
+        };
+        match (now.is_same(planned), &plan.subject, planned) {
+            (true, OrderedRunSubject::Release { .. }, PlannedWork::Catalog(catalog)) => {
+                self.newer_release(node, catalog).await
+            }
+            (true, ..) => Ok(None),
+            (false, ..) => Ok(Some(difference(planned, now))),
         }
-        Ok(stale)
+    }
+
+    /// Returns why a resumed run can no longer complete the plan on the node.
+    async fn impossible(
+        &self,
+        node: &NodeName,
+        planned: &PlannedWork,
+        now: Option<&PlannedWork>,
+    ) -> Result<Option<String>, ServiceError> {
+        match (planned, now) {
+            (PlannedWork::Catalog(_), Some(now @ PlannedWork::Method { .. })) => {
+                Ok(Some(difference(planned, now)))
+            }
+            (PlannedWork::Catalog(catalog), _) => match self.prohibited(node, catalog).await? {
+                None => self.overtaken(node, catalog).await,
+                prohibited => Ok(prohibited),
+            },
+            (_, Some(now)) if !now.is_same(planned) => Ok(Some(difference(planned, now))),
+            _ => Ok(None),
+        }
     }
 
     /// Returns why a node must not apply a planned catalog although its run has begun.
@@ -101,8 +122,7 @@ impl Plans {
         });
         Ok(newer.map(|target| {
             let now = PlannedWork::Catalog(target.into());
-            let planned = PlannedWork::Catalog(planned.clone());
-            format!("the plan says {planned}; it has {now} now")
+            difference(&PlannedWork::Catalog(planned.clone()), &now)
         }))
     }
 
@@ -137,11 +157,8 @@ fn open_work<'p>(plan: &'p RunPlan, done: &[StepIndex]) -> BTreeMap<&'p NodeName
         .collect()
 }
 
-fn stale_node(node: &NodeName, reason: String) -> StaleNode {
-    StaleNode {
-        node: node.clone(),
-        reason,
-    }
+fn difference(planned: &PlannedWork, now: &PlannedWork) -> String {
+    format!("the plan says {planned}; it has {now} now")
 }
 
 fn is_same(target: &Target, planned: &PlannedCatalog) -> bool {

@@ -213,15 +213,8 @@ async fn a_pending_request_blocks_no_other_key_and_its_fingerprint_decides() {
         Ok(JoinReply::Signed { .. })
     ));
     assert_eq!(status(server.join(&squatter.1, None).await), 409);
-    server
-        .join(&request("web-2").1, None)
-        .await
-        .expect("queued");
-    server
-        .operator
-        .delete::<()>("/v1/certificate-requests/web-2")
-        .await
-        .expect("rejected");
+    server.queue_request("web-2").await;
+    server.reject_request("web-2").await;
     server.shutdown().await;
 }
 
@@ -269,19 +262,9 @@ async fn a_request_of_an_earlier_version_can_be_signed() {
 #[tokio::test]
 async fn a_request_can_be_rejected_and_sent_again() {
     let mut server = TestServer::start().await;
-    server
-        .join(&request("web-1").1, None)
-        .await
-        .expect("queued");
-    server
-        .operator
-        .delete::<()>("/v1/certificate-requests/web-1")
-        .await
-        .expect("rejected");
-    server
-        .join(&request("web-1").1, None)
-        .await
-        .expect("queued");
+    server.queue_request("web-1").await;
+    server.reject_request("web-1").await;
+    server.queue_request("web-1").await;
     server.shutdown().await;
 }
 

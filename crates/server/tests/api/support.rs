@@ -135,6 +135,17 @@ pub(crate) fn options(data_dir: &Path) -> ServerOptions {
 }
 
 impl TestServer {
+    /// Sends a certificate request that waits for a person.
+    pub(crate) async fn queue_request(&self, node: &str) {
+        let pem = request(node).1;
+        self.join(&pem, None).await.expect("queued");
+    }
+
+    pub(crate) async fn reject_request(&self, node: &str) {
+        let path = format!("/v1/certificate-requests/{node}");
+        self.operator.delete::<()>(&path).await.expect("rejected");
+    }
+
     pub(crate) async fn start() -> Self {
         Self::start_with(|_| {}).await
     }

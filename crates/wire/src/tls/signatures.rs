@@ -23,29 +23,23 @@ impl Default for SignatureChecks {
 /// Implements the part of a rustls verifier that checks signatures, with the field `signatures`.
 macro_rules! check_signatures {
     () => {
-        fn verify_tls12_signature(
-            &self,
-            message: &[u8],
-            certificate: &rustls::pki_types::CertificateDer<'_>,
-            signed: &rustls::DigitallySignedStruct,
-        ) -> $crate::tls::signatures::SignatureResult {
-            let algorithms = &self.signatures.0.signature_verification_algorithms;
-            rustls::crypto::verify_tls12_signature(message, certificate, signed, algorithms)
-        }
-
-        fn verify_tls13_signature(
-            &self,
-            message: &[u8],
-            certificate: &rustls::pki_types::CertificateDer<'_>,
-            signed: &rustls::DigitallySignedStruct,
-        ) -> $crate::tls::signatures::SignatureResult {
-            let algorithms = &self.signatures.0.signature_verification_algorithms;
-            rustls::crypto::verify_tls13_signature(message, certificate, signed, algorithms)
-        }
+        $crate::tls::signatures::check_signatures!(verify_tls12_signature);
+        $crate::tls::signatures::check_signatures!(verify_tls13_signature);
 
         fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
             let algorithms = &self.signatures.0.signature_verification_algorithms;
             algorithms.supported_schemes()
+        }
+    };
+    ($check:ident) => {
+        fn $check(
+            &self,
+            message: &[u8],
+            certificate: &rustls::pki_types::CertificateDer<'_>,
+            signed: &rustls::DigitallySignedStruct,
+        ) -> $crate::tls::signatures::SignatureResult {
+            let algorithms = &self.signatures.0.signature_verification_algorithms;
+            rustls::crypto::$check(message, certificate, signed, algorithms)
         }
     };
 }
