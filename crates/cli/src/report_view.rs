@@ -53,8 +53,15 @@ pub(crate) fn render_report(
         }
     }
     let unchanged = summary.counts.unchanged;
+    let reported = resources().filter(|one| one.status == EventStatus::Unchanged);
+    let not_reported = unchanged.saturating_sub(reported.count() as u64);
     if !all && unchanged > 0 {
         text.push_str(&format!("  = {unchanged} unchanged\n"));
+    } else if not_reported > 0 {
+        text.push_str(&format!(
+            "  = {not_reported} unchanged and not reported one by one; \
+             `bunraku node run --report-unchanged` reports them\n"
+        ));
     }
     let mut slow: Vec<&ResourceEvent> = resources().collect();
     slow.sort_by(|a, b| b.duration_seconds.total_cmp(&a.duration_seconds));
@@ -105,6 +112,14 @@ pub(crate) fn head_lines(summary: &ReportSummary, state: &str) -> Vec<(&'static 
     if let Some(finished) = &summary.finished {
         lines.push(("took", format!("{:.1} s", finished.duration_seconds)));
         lines.extend(finished.message.clone().map(|message| ("message", message)));
+    }
+    if let Some(repeats) = &summary.repeats {
+        let text = format!(
+            "{} more with the same result, the last at {:.0}",
+            count(repeats.count, "scheduled run"),
+            repeats.at
+        );
+        lines.push(("repeated", text));
     }
     if summary.omitted > 0 {
         let text = format!(

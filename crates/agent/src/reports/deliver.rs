@@ -1,6 +1,7 @@
 //! Delivery of reports from the spool to a server.
 //!
-//! The first event of a run is sent immediately. Later events of an active run are sent in batches:
+//! The first event of a run is sent immediately, unless the run comes from the schedule: such a run
+//! is often over within a second, and then it is one batch. Later events of an active run are sent in batches:
 //! at most one per second, or earlier if a batch is full. With nothing to send, nothing happens: no
 //! timer runs.
 //!
@@ -114,6 +115,8 @@ pub(crate) async fn deliver(
     let mut failures = 0;
     let mut most = MOST;
     let mut last_sent: Option<Instant> = None;
+    // The run of the schedule whose beginning waits for more events, and since when.
+    let mut quiet_start: Option<(NodeRunId, Instant)> = None;
     loop {
         let Some(batch) = spool.next_batch(most, MOST_BYTES) else {
             tokio::select! {
@@ -121,8 +124,18 @@ pub(crate) async fn deliver(
                 () = spool.changed.notified() => continue,
             }
         };
-        let due = last_sent
-            .map(|sent| sent + PACE)
+        let since = if batch.is_quiet_start {
+            let known = quiet_start.filter(|(run, _)| *run == batch.run);
+            Some(
+                quiet_start
+                    .insert(known.unwrap_or((batch.run, Instant::now())))
+                    .1,
+            )
+        } else {
+            last_sent
+        };
+        let due = since
+            .map(|since| since + PACE)
             .filter(|due| *due > Instant::now());
         if let Some(due) = due.filter(|_| batch.at_work && !batch.full) {
             tokio::select! {
@@ -240,7 +253,8 @@ fn in_one(events: Vec<NumberedEvent>) -> ReportBatch {
 mod tests {
     use std::sync::Mutex;
 
-    use bunraku_wire::api::{RunEnding, RunMode, RunStarted};
+    use bunraku_model::ReleaseNumber;
+    use bunraku_wire::api::{Cause, ReportEvent, RunEnding, RunMode, RunStarted};
     use jiff::Timestamp;
     use uuid::Uuid;
 
@@ -283,7 +297,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let spool = Spool::open(directory.path(), SpoolOptions::default()).expect("a spool");
         let started = RunStarted::new(Timestamp::UNIX_EPOCH, RunMode::Enforce, "engine");
-        let recorder = spool.begin(NodeRunId(Uuid::from_u128(7)), started);
+        let recorder = spool.begin(NodeRunId(Uuid::from_u128(7)), started, false);
         recorder.finish(RunEnding::Succeeded, None);
         let (server, shutdown) = (BusyServer::default(), CancellationToken::new());
         let (reconnect, connected) = watch::channel(true);
@@ -300,5 +314,66 @@ mod tests {
         let posts = server.posts.lock().expect("no panic");
         assert_eq!(posts.len(), 2);
         assert!(posts[1] - posts[0] >= AFTER, "{:?}", posts[1] - posts[0]);
+    }
+
+    /// A server that accepts everything, and remembers the sizes of batches.
+    #[derive(Default)]
+    struct OpenServer {
+        batches: Mutex<Vec<usize>>,
+    }
+
+    #[async_trait]
+    impl ReportsTo for OpenServer {
+        async fn post(
+            &self,
+            _: NodeRunId,
+            batch: ReportBatch,
+        ) -> Result<ReportReceipt, DeliveryError> {
+            let finished = matches!(batch.events.last(), Some(ReportEvent::Finished(_)));
+            let next = batch.first + batch.events.len() as u64;
+            self.batches
+                .lock()
+                .expect("no panic")
+                .push(batch.events.len());
+            Ok(ReportReceipt { next, finished })
+        }
+
+        async fn sync(&self, _: File) -> bool {
+            true
+        }
+    }
+
+    /// Returns the sizes of the batches of a run that takes this long.
+    async fn batches_of(cause: Cause, duration: Duration) -> Vec<usize> {
+        let directory = tempfile::tempdir().expect("a directory");
+        let spool = Spool::open(directory.path(), SpoolOptions::default()).expect("a spool");
+        let (server, shutdown) = (OpenServer::default(), CancellationToken::new());
+        let (_, connected) = watch::channel(true);
+        let run = async {
+            let started = RunStarted {
+                causes: vec![cause],
+                ..RunStarted::new(Timestamp::UNIX_EPOCH, RunMode::Enforce, "engine")
+            };
+            let recorder = spool.begin(NodeRunId(Uuid::from_u128(7)), started, false);
+            tokio::time::sleep(duration).await;
+            recorder.finish(RunEnding::Succeeded, None);
+            while !spool.is_empty() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            shutdown.cancel();
+        };
+        tokio::join!(deliver(&server, connected, &spool, &shutdown), run);
+        server.batches.into_inner().expect("no panic")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_short_run_of_the_schedule_is_one_batch_and_every_other_run_begins_at_once() {
+        let short = Duration::from_millis(300);
+        assert_eq!(batches_of(Cause::Schedule, short).await, [2]);
+        assert_eq!(batches_of(Cause::Schedule, PACE * 5).await, [1, 1]);
+        let release = Cause::Release {
+            release: ReleaseNumber(3),
+        };
+        assert_eq!(batches_of(release, short).await, [1, 1]);
     }
 }

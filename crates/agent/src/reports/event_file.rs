@@ -36,6 +36,8 @@ pub(super) struct EventFile {
     read_at: u64,
     /// A warning about the failing disk was logged.
     warned: bool,
+    /// Whether resources without changes are events, or only counted.
+    report_unchanged: bool,
 }
 
 /// Returns whether an event must be kept even when there is no room.
@@ -51,7 +53,7 @@ fn is_essential(event: &ReportEvent) -> bool {
 }
 
 impl EventFile {
-    pub(super) fn create(path: &Path, run: NodeRunId) -> Self {
+    pub(super) fn create(path: &Path, run: NodeRunId, report_unchanged: bool) -> Self {
         Self {
             run,
             path: path.to_owned(),
@@ -65,12 +67,13 @@ impl EventFile {
             acknowledged: 0,
             read_at: 0,
             warned: false,
+            report_unchanged,
         }
     }
 
     /// Opens the file that an earlier process left. Removes a line that a crash truncated.
     pub(super) fn open(path: &Path, run: NodeRunId) -> io::Result<Self> {
-        let mut this = Self::create(path, run);
+        let mut this = Self::create(path, run, false);
         let mut reader = BufReader::new(File::open(path)?);
         let mut line = Vec::new();
         let mut omissions = 0;
@@ -96,6 +99,13 @@ impl EventFile {
 
     /// Appends an event. `room` is the number of bytes available for events that are not essential.
     pub(super) fn append(&mut self, event: ReportEvent, room: u64, most_in_memory: usize) {
+        if let ReportEvent::Resource(resource) = &event
+            && !self.report_unchanged
+            && resource.is_uneventful()
+        {
+            self.counts.note(resource);
+            return;
+        }
         let event = NumberedEvent {
             number: self.next,
             event,

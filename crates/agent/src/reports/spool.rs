@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bunraku_model::NodeRunId;
 use bunraku_wire::api::{
-    EventCounts, LogLine, NumberedEvent, ReportEvent, ReportReceipt, RunStarted,
+    Cause, EventCounts, LogLine, NumberedEvent, ReportEvent, ReportReceipt, RunStarted,
 };
 use jiff::Timestamp;
 use tokio::sync::Notify;
@@ -27,6 +27,8 @@ pub struct SpoolOptions {
     pub most_bytes: u64,
     /// The maximum number of events that are kept in memory while the disk cannot be written.
     pub most_in_memory: usize,
+    /// Whether resources without changes are reported, not only counted.
+    pub report_unchanged: bool,
 }
 
 impl Default for SpoolOptions {
@@ -34,6 +36,7 @@ impl Default for SpoolOptions {
         Self {
             most_bytes: 64 << 20,
             most_in_memory: 10_000,
+            report_unchanged: false,
         }
     }
 }
@@ -79,6 +82,8 @@ pub(super) struct Batch {
     pub(super) at_work: bool,
     /// The batch has as many events as allowed, so there may be more unsent events.
     pub(super) full: bool,
+    /// The batch is only the beginning of a run of the schedule, for which nobody waits.
+    pub(super) is_quiet_start: bool,
 }
 
 impl Spool {
@@ -132,12 +137,20 @@ impl Spool {
         (self.clock)()
     }
 
-    /// Begins a run's report.
-    pub(crate) fn begin(self: &Arc<Self>, run: NodeRunId, started: RunStarted) -> Arc<Recorder> {
+    /// Begins a run's report. `report_unchanged` has it name every resource, whatever the options
+    /// say.
+    pub(crate) fn begin(
+        self: &Arc<Self>,
+        run: NodeRunId,
+        started: RunStarted,
+        report_unchanged: bool,
+    ) -> Arc<Recorder> {
         let path = self.directory.join(format!("{run}.events"));
         // If the same id is requested twice, the second report replaces the first.
         self.runs().remove(run);
-        self.runs().add(EventFile::create(&path, run));
+        let report_unchanged = report_unchanged || self.options.report_unchanged;
+        self.runs()
+            .add(EventFile::create(&path, run, report_unchanged));
         let recorder = Arc::new(Recorder::new(Arc::clone(self), run));
         recorder.record(ReportEvent::Started(started));
         if let Some(dropped) = self.take_dropped() {
@@ -272,6 +285,7 @@ impl Spool {
                     return Some(Batch {
                         run: file.run,
                         full: events.len() >= most,
+                        is_quiet_start: !file.finished && is_quiet_start(&events),
                         events,
                         file: file.handle(),
                         at_work: !file.finished,
@@ -332,6 +346,14 @@ impl Spool {
 
     fn runs(&self) -> MutexGuard<'_, Runs> {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn is_quiet_start(events: &[NumberedEvent]) -> bool {
+    match events {
+        [only] => matches!(&only.event, ReportEvent::Started(started)
+            if started.causes == [Cause::Schedule]),
+        _ => false,
     }
 }
 

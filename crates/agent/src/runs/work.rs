@@ -194,7 +194,10 @@ impl Runs {
         shutdown: &CancellationToken,
     ) {
         tracing::info!(run = %run.request.id, method = started.method, mode = ?started.mode, causes = started.causes.len(), "starting a run");
-        let recorder = self.inner.spool.begin(run.request.id, started);
+        let recorder =
+            self.inner
+                .spool
+                .begin(run.request.id, started, run.request.report_unchanged);
         self.file().change_anyway(|queue| queue.begin());
         self.current().recorder = Some(Arc::clone(&recorder));
         // The run has its own token, so that the reason for stopping is known before the run is
@@ -303,7 +306,10 @@ impl Runs {
         let description = RunDescription::new(mode(noop_reason));
         let method = self.method(&run.request.subject).name();
         let started = started(self.now(), run, description, noop_reason, method);
-        let recorder = self.inner.spool.begin(run.request.id, started);
+        let recorder =
+            self.inner
+                .spool
+                .begin(run.request.id, started, run.request.report_unchanged);
         recorder.finish_with(ending, Some(message), failure);
     }
 }

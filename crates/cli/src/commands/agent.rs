@@ -231,6 +231,7 @@ fn run_options(
         },
         spool: SpoolOptions {
             most_bytes: section.spool_bytes,
+            report_unchanged: section.report_unchanged,
             ..SpoolOptions::default()
         },
     })

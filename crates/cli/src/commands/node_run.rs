@@ -50,6 +50,9 @@ pub(crate) struct RunArguments {
     /// Enforce, even outside the node's windows
     #[arg(long, conflicts_with = "noop")]
     enforce: bool,
+    /// Report every resource, not only those that changed or failed
+    #[arg(long)]
+    report_unchanged: bool,
     /// Apply the released catalog, even if the node's run method does something else
     #[arg(long)]
     released: bool,
@@ -167,6 +170,7 @@ async fn ask(
         start_before: Timestamp::now().checked_add(within).ok(),
         timeout_seconds: arguments.timeout.map(|timeout| timeout.0.as_secs().max(1)),
         coalesce: false,
+        report_unchanged: arguments.report_unchanged,
     };
     let send = SendCommand {
         nodes: vec![node.clone()],

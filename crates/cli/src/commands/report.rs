@@ -118,14 +118,22 @@ async fn list(
         table.row(vec![
             report.run.to_string(),
             report.node.to_string(),
-            state(report),
-            ago(report.first_received, now),
+            with_repeats(state(report), report),
+            ago(report.last_received, now),
             counts(&report.counts),
             causes(&report.started.causes, report.started.more_causes),
         ]);
     }
     table.print()?;
     Ok(Exit::Done)
+}
+
+/// Adds the number of runs that the report stands for, as in `succeeded ×48`.
+fn with_repeats(state: String, report: &ReportSummary) -> String {
+    match report.repeats {
+        Some(repeats) => format!("{state} ×{}", repeats.count + 1),
+        None => state,
+    }
 }
 
 #[derive(Serialize)]

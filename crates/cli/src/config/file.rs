@@ -461,6 +461,8 @@ pub(crate) struct AgentSection {
     pub(crate) module_keys: PathBuf,
     /// The root directory of the managed machine, if it is not `/`.
     pub(crate) root: Option<PathBuf>,
+    /// Report every resource of every run. By default, resources without changes are only counted.
+    pub(crate) report_unchanged: bool,
     /// The maximum disk space for events that wait for a server.
     pub(crate) spool_bytes: u64,
     /// The maximum size of a catalog. A larger one is refused.
@@ -512,6 +514,7 @@ impl Default for AgentSection {
             state_dir: PathBuf::from("/var/lib/bunraku/engine"),
             module_keys: PathBuf::from("/etc/bunraku/module-keys"),
             root: None,
+            report_unchanged: false,
             spool_bytes: 64 << 20,
             catalog_bytes: 32 << 20,
         }

@@ -41,7 +41,7 @@ fn a_misspelt_key_is_named_with_its_place() {
               |
             2 | server = "x"
               | ^^^^^^
-            unknown field `server`, expected one of `name`, `servers`, `data_dir`, `ca_fingerprint`, `token_file`, `facts_interval`, `external_facts`, `external_facts_timeout`, `plugin_sync`, `run_method`, `puppet`, `run_command`, `run_noop_command`, `run_success_codes`, `run_interval`, `run_splay`, `run_on_release`, `release_splay`, `noop`, `windows`, `run_timeout`, `order`, `lock_wait`, `state_dir`, `module_keys`, `root`, `spool_bytes`, `catalog_bytes`
+            unknown field `server`, expected one of `name`, `servers`, `data_dir`, `ca_fingerprint`, `token_file`, `facts_interval`, `external_facts`, `external_facts_timeout`, `plugin_sync`, `run_method`, `puppet`, `run_command`, `run_noop_command`, `run_success_codes`, `run_interval`, `run_splay`, `run_on_release`, `release_splay`, `noop`, `windows`, `run_timeout`, `order`, `lock_wait`, `state_dir`, `module_keys`, `root`, `report_unchanged`, `spool_bytes`, `catalog_bytes`
 
 
             hint: check it with `bunraku config check --config bunraku.toml`

@@ -6,7 +6,8 @@
 use bunraku_model::{ContentId, NodeName, NodeRunId};
 use bunraku_wire::api::{
     EventCounts, EventStatus, FailedResource, NumberedEvent, OmittedEvents, ReportBatch,
-    ReportEvent, ReportReceipt, ReportState, ReportSummary, ResourceEvent, RunFinished, RunStarted,
+    ReportEvent, ReportReceipt, ReportRepeats, ReportState, ReportSummary, ResourceEvent,
+    RunFinished, RunStarted,
 };
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -43,6 +44,12 @@ pub struct ReportHead {
     /// `true` if the events are one small value in the store, instead of a blob.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub packed: bool,
+    /// `true` if the events are few and stay in their batches.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub small: bool,
+    /// Later runs of the node's schedule with the same result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repeats: Option<ReportRepeats>,
 }
 
 /// The effect of a batch.
@@ -106,6 +113,8 @@ impl ReportHead {
             bytes: 0,
             content: None,
             packed: false,
+            small: false,
+            repeats: None,
         })
     }
 
@@ -143,9 +152,9 @@ impl ReportHead {
         }
     }
 
-    /// Returns whether all events are in one piece.
+    /// Returns whether all events are where they stay.
     pub(super) fn is_settled(&self) -> bool {
-        self.content.is_some() || self.packed
+        self.content.is_some() || self.packed || self.small
     }
 
     pub(super) fn receipt(&self) -> ReportReceipt {
@@ -174,6 +183,7 @@ impl ReportHead {
             next: self.next,
             first_received: self.first_received,
             last_received: self.last_received,
+            repeats: self.repeats,
         }
     }
 }

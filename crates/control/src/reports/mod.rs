@@ -5,6 +5,9 @@
 //! transaction that compares the head. Of two overlapping batches one wins, and
 //! the other is dropped or continues after it.
 //!
+//! A run of the schedule that ends like the one before it, without a change, gets no report: the
+//! report before it counts it (`repeats`).
+//!
 //! Rules: an event has a number and is stored once, and nothing is stored after a
 //! gap. Order and age use the server's clock, not the node's.
 //!
@@ -16,6 +19,7 @@ mod head;
 mod last_run;
 mod outputs;
 mod read;
+mod repeats;
 mod retention;
 mod subscribe;
 
@@ -41,6 +45,9 @@ use crate::{ServiceError, keys, node_condition};
 use head::{BatchArrival, BatchEffect};
 pub use outputs::NodeOutput;
 
+/// The most bytes of events of a finished report that stay in their batches. Moving them would cost
+/// a write.
+const LARGEST_SMALL: u64 = 8 << 10;
 /// The number of folded requests whose ids lead to the report of the run that served them.
 const ALSO_INDEXED: usize = 64;
 
@@ -99,6 +106,8 @@ pub struct AcceptedBatch {
     pub stored: usize,
     /// The ending of the run, if the batch contained it.
     pub ended: Option<RunEnding>,
+    /// The run has ended and has a report of its own: call [`Reports::settle`].
+    pub needs_settling: bool,
 }
 
 /// The location of a run's report.
@@ -152,6 +161,11 @@ impl Reports {
                 run,
                 now: self.clock.now(),
             };
+            if known.is_none()
+                && let Some(repeated) = self.repeat(batch, &arrival).await?
+            {
+                return Ok(repeated);
+            }
             let before = known.as_ref().map(|known| known.document.clone());
             let written = before.as_ref().map_or(0, |head| head.bytes);
             let batch = self.within_report(batch.clone(), written);
@@ -161,11 +175,13 @@ impl Reports {
                         receipt,
                         stored: 0,
                         ended: None,
+                        needs_settling: false,
                     }));
                 }
                 BatchEffect::Store { head, events } => (head, events),
             };
             head.bytes += document::encode(&events).len() as u64;
+            head.small = head.finished.is_some() && head.bytes <= LARGEST_SMALL;
             self.check_budget(&head, written, known.is_none()).await?;
             // Before the end of the run becomes visible, because others wait for that.
             let now = arrival.now;
@@ -174,6 +190,7 @@ impl Reports {
                 receipt: head.receipt(),
                 stored: events.len(),
                 ended: head.finished.as_ref().map(|finished| finished.ending),
+                needs_settling: head.finished.is_some(),
             };
             let transaction = self.store_events(known.as_ref(), &head, &events).await?;
             Ok(Swap::Write(transaction, taken))
@@ -199,6 +216,12 @@ impl Reports {
         if known.is_none() {
             transaction = self.index(transaction, head).await?;
         }
+        let open = keys::open_report(node, run);
+        transaction = match (known.is_some(), head.small) {
+            (false, false) => transaction.put(open, ""),
+            (true, true) => transaction.delete(open),
+            (false, true) | (true, false) => transaction,
+        };
         if head.finished.is_some() {
             transaction = last_run::note(&*self.store, transaction, head).await?;
         }
@@ -240,12 +263,10 @@ impl Reports {
                 _ => transaction.put(key, document::encode(&place)),
             };
         }
-        Ok(transaction
-            .put(
-                keys::report_time(head.first_received, head.run),
-                document::encode(&place),
-            )
-            .put(keys::open_report(&head.node, head.run), ""))
+        Ok(transaction.put(
+            keys::report_time(head.first_received, head.run),
+            document::encode(&place),
+        ))
     }
 
     async fn head(

@@ -517,6 +517,7 @@ fn run_request(causes: Vec<TriggerCause>, expires: Timestamp) -> RunRequest {
         start_before: Some(expires),
         timeout_seconds: None,
         coalesce: true,
+        report_unchanged: false,
     }
 }
 

@@ -76,6 +76,7 @@ impl Inner {
                     start_before: Some(expires),
                     timeout_seconds: record.options.node_timeout_seconds,
                     coalesce: false,
+                    report_unchanged: false,
                 };
                 let id = CommandId(node_run.0);
                 let command = Command::Run(Box::new(request));

@@ -210,7 +210,7 @@ async fn take(
     match services.reports.take(&node, run, batch).await {
         Ok(taken) => {
             answer.give(Ok(taken.receipt));
-            if taken.ended.is_some() {
+            if taken.needs_settling {
                 let _ = services.reports.settle(&node, run).await;
             }
         }

@@ -86,9 +86,9 @@ pub use releases::{
 };
 pub use reports::{
     EventCounts, EventStatus, FailedResource, LogLine, NoopReason, NumberedEvent, OmittedEvents,
-    PropertyChange, ReportBatch, ReportEvent, ReportPage, ReportReceipt, ReportState,
-    ReportStreamMessage, ReportSummary, ResourceEvent, RunEnding, RunFailure, RunFinished,
-    RunStarted,
+    PropertyChange, ReportBatch, ReportEvent, ReportPage, ReportReceipt, ReportRepeats,
+    ReportState, ReportStreamMessage, ReportSummary, ResourceEvent, RunEnding, RunFailure,
+    RunFinished, RunStarted,
 };
 pub use restore::{OfferedLists, RestoreReview, UnknownCertificate};
 pub use runs::{

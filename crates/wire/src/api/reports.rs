@@ -213,6 +213,22 @@ impl ResourceEvent {
     }
 }
 
+impl ResourceEvent {
+    /// Returns `true` if the resource was as it should be, and there is nothing else to say about
+    /// it. Agents count such resources and do not send them, unless they are asked to.
+    pub fn is_uneventful(&self) -> bool {
+        self.status == EventStatus::Unchanged
+            && !self.corrective
+            && !self.refreshed
+            && self.changes.is_empty()
+            && self.reasons.is_empty()
+            && self.message.is_none()
+            && self.register.is_none()
+            && self.outputs.is_empty()
+            && self.outputs_withheld.is_none()
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EventStatus {
@@ -433,6 +449,22 @@ pub struct ReportSummary {
     pub first_received: Timestamp,
     #[schema(value_type = String, format = DateTime)]
     pub last_received: Timestamp,
+    /// Later runs of the node's schedule with the same result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repeats: Option<ReportRepeats>,
+}
+
+/// Runs that a report stands for besides its own: they followed it without another run in between,
+/// applied the same catalog in the same mode, and changed nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct ReportRepeats {
+    pub count: u64,
+    /// The newest of these runs.
+    #[schema(value_type = String)]
+    pub run: NodeRunId,
+    /// The time when the newest of these runs was reported, by the server's clock.
+    #[schema(value_type = String, format = DateTime)]
+    pub at: Timestamp,
 }
 
 impl ReportSummary {

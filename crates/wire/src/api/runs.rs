@@ -45,6 +45,9 @@ pub struct RunRequest {
     /// `true` if it may be merged with another pending run. Ordered runs say `false`, because each
     /// waits for its own report.
     pub coalesce: bool,
+    /// `true` to report every resource. By default, resources without changes are only counted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub report_unchanged: bool,
 }
 
 impl RunRequest {
@@ -59,6 +62,7 @@ impl RunRequest {
             start_before: None,
             timeout_seconds: None,
             coalesce: true,
+            report_unchanged: false,
         }
     }
 }

@@ -69,7 +69,7 @@ fn a_clock_that_is_set_during_a_run_changes_neither_its_order_nor_its_duration()
         let clock = stepping(hours);
         let spool = Spool::open_with_clock(directory.path(), SpoolOptions::default(), clock);
         let spool = spool.expect("a spool");
-        let recorder = spool.begin(id(1), started());
+        let recorder = spool.begin(id(1), started(), false);
         for number in 0..10 {
             recorder.log("info", None, &number.to_string());
         }
@@ -103,7 +103,7 @@ fn a_clock_that_is_set_during_a_run_changes_neither_its_order_nor_its_duration()
 fn events_are_sent_in_order_and_the_file_goes_with_the_last_receipt() {
     let directory = TempDir::new().expect("a directory");
     let spool = open(&directory, SpoolOptions::default());
-    let recorder = spool.begin(id(1), started());
+    let recorder = spool.begin(id(1), started(), false);
     for _ in 0..10 {
         recorder.record(resource(EventStatus::Changed));
     }
@@ -128,7 +128,7 @@ fn after_a_crash_the_events_are_there_and_a_line_that_was_cut_off_is_not() {
     let directory = TempDir::new().expect("a directory");
     {
         let spool = open(&directory, SpoolOptions::default());
-        let recorder = spool.begin(id(1), started());
+        let recorder = spool.begin(id(1), started(), false);
         recorder.record(resource(EventStatus::Failed));
     }
     let path = directory.path().join(format!("{}.events", id(1)));
@@ -149,7 +149,7 @@ fn after_a_crash_the_events_are_there_and_a_line_that_was_cut_off_is_not() {
 fn a_server_that_knows_more_than_the_disk_gets_the_end_under_the_number_it_wants() {
     let directory = TempDir::new().expect("a directory");
     let spool = open(&directory, SpoolOptions::default());
-    let recorder = spool.begin(id(1), started());
+    let recorder = spool.begin(id(1), started(), false);
     recorder.finish(RunEnding::Interrupted, None);
     let batch = spool.next_batch(100, 1 << 20).expect("something to send");
     assert_eq!(batch.events.len(), 2);
@@ -167,10 +167,11 @@ fn a_full_spool_keeps_summaries_of_the_oldest_runs_and_says_what_went() {
     let options = SpoolOptions {
         most_bytes: 20_000,
         most_in_memory: 100,
+        ..SpoolOptions::default()
     };
     let spool = open(&directory, options);
     for run in 1..=10 {
-        let recorder = spool.begin(id(run), started());
+        let recorder = spool.begin(id(run), started(), false);
         for _ in 0..40 {
             recorder.record(resource(EventStatus::Changed));
         }
@@ -198,11 +199,12 @@ fn when_even_summaries_are_too_many_the_next_report_says_how_many_are_lost() {
     let options = SpoolOptions {
         most_bytes: 3_000,
         most_in_memory: 100,
+        ..SpoolOptions::default()
     };
     let spool = open(&directory, options.clone());
     for run in 1..=30 {
         spool
-            .begin(id(run), started())
+            .begin(id(run), started(), false)
             .finish(RunEnding::Succeeded, None);
     }
     let left = spool.runs().files.len();
@@ -211,7 +213,7 @@ fn when_even_summaries_are_too_many_the_next_report_says_how_many_are_lost() {
     drop(spool);
     let spool = open(&directory, options);
     spool
-        .begin(id(99), started())
+        .begin(id(99), started(), false)
         .finish(RunEnding::Succeeded, None);
     let taken = drain(&spool);
     let said: Vec<&String> = (taken.iter().flat_map(|(_, events)| events))
@@ -233,9 +235,10 @@ fn a_long_run_loses_its_chatter_first_and_says_so() {
     let options = SpoolOptions {
         most_bytes: 10_000,
         most_in_memory: 100,
+        ..SpoolOptions::default()
     };
     let spool = open(&directory, options);
-    let recorder = spool.begin(id(1), started());
+    let recorder = spool.begin(id(1), started(), false);
     for number in 0..1_000 {
         recorder.log("info", None, &format!("line {number}"));
     }
@@ -260,7 +263,7 @@ fn a_long_run_loses_its_chatter_first_and_says_so() {
 fn an_event_that_no_server_accepts_is_reported_as_missing() {
     let directory = TempDir::new().expect("a directory");
     let spool = open(&directory, SpoolOptions::default());
-    let recorder = spool.begin(id(1), started());
+    let recorder = spool.begin(id(1), started(), false);
     recorder.record(resource(EventStatus::Changed));
     recorder.finish(RunEnding::Succeeded, None);
     spool.omit(id(1), 1, "it exceeded the server's limit");
@@ -307,7 +310,7 @@ fn on_a_full_disk_the_run_continues_and_lost_events_are_reported() {
         ..SpoolOptions::default()
     };
     let spool = open(&disk.0, options);
-    let recorder = spool.begin(id(1), started());
+    let recorder = spool.begin(id(1), started(), false);
     for _ in 0..2_000 {
         recorder.record(resource(EventStatus::Changed));
     }
@@ -344,7 +347,7 @@ fn with_room_again_the_rest_is_written_and_survives_a_crash() {
     let disk = SmallDisk::new("size=64k");
     let ballast = disk.0.path().join("ballast");
     let spool = open(&disk.0, SpoolOptions::default());
-    let recorder = spool.begin(id(1), started());
+    let recorder = spool.begin(id(1), started(), false);
     std::fs::write(&ballast, vec![0; 64 << 10]).expect_err("it fills the disk");
     for _ in 0..40 {
         recorder.record(resource(EventStatus::Changed));
@@ -355,4 +358,26 @@ fn with_room_again_the_rest_is_written_and_survives_a_crash() {
     let spool = open(&disk.0, SpoolOptions::default());
     let events = drain(&spool).remove(0).1;
     assert_eq!(events.len(), 42);
+}
+
+#[test]
+fn unchanged_resources_are_counted_and_only_reported_if_somebody_wants_that() {
+    for (report_unchanged, events) in [(false, 3), (true, 5)] {
+        let directory = TempDir::new().expect("a directory");
+        let spool = open(&directory, SpoolOptions::default());
+        let recorder = spool.begin(id(1), started(), report_unchanged);
+        recorder.record(resource(EventStatus::Unchanged));
+        recorder.record(resource(EventStatus::Unchanged));
+        // What it has to say is never dropped.
+        let ReportEvent::Resource(mut talkative) = resource(EventStatus::Unchanged) else {
+            panic!("a resource")
+        };
+        talkative.message = Some("it is fine".to_owned());
+        recorder.record(ReportEvent::Resource(talkative));
+        recorder.finish(RunEnding::Succeeded, None);
+        let taken = drain(&spool);
+        assert_eq!(taken[0].1.len(), events, "{:?}", taken[0].1);
+        let last = taken[0].1.last();
+        assert!(matches!(last, Some(ReportEvent::Finished(end)) if end.unchanged == 3));
+    }
 }

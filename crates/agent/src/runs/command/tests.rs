@@ -43,7 +43,7 @@ async fn execute(method: &CommandMethod, stop: CancellationToken) -> Outcome {
     let order = order();
     let prepared = method.prepare(&order).await.expect("it can start");
     let started = RunStarted::new(Timestamp::now(), order.mode, method.name());
-    let recorder = spool.begin(order.id, started);
+    let recorder = spool.begin(order.id, started, false);
     let end = tokio::time::timeout(Duration::from_secs(60), prepared.execute(recorder, stop));
     let end = end.await.expect("it ends within a minute");
     let path = directory.path().join(format!("{}.events", order.id));

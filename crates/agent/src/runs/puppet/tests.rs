@@ -151,7 +151,7 @@ async fn execute_with(
         }
     };
     let started = RunStarted::new(Timestamp::now(), mode, method.name());
-    let recorder = spool.begin(order.id, started);
+    let recorder = spool.begin(order.id, started, false);
     let end = tokio::time::timeout(Duration::from_secs(120), prepared.execute(recorder, stop));
     let end = end.await.expect("it ends within two minutes");
     let path = directory.join("spool").join(format!("{}.events", order.id));

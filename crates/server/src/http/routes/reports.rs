@@ -35,6 +35,8 @@ async fn take(call: Call<AddReportEvents>) -> HandlerResult<AddReportEvents> {
     services.metrics.report_events(taken.stored);
     if let Some(ending) = taken.ended {
         services.metrics.run_ended(ending.as_str());
+    }
+    if taken.needs_settling {
         settle_later(&services, node, run);
     }
     Ok(taken.receipt)
