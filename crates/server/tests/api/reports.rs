@@ -149,7 +149,7 @@ async fn a_finished_report_is_put_into_one_piece_and_reads_the_same() {
     let node = server.node("web-1").await;
     let run = new_run();
     send(&node, run, 0, vec![started()]).await.expect("stored");
-    send(&node, run, 1, vec![resource("/a", EventStatus::Changed)])
+    send(&node, run, 1, vec![long_event("/a")])
         .await
         .expect("stored");
     let before = events(&server, run, 0).await;
@@ -167,6 +167,17 @@ async fn a_finished_report_is_put_into_one_piece_and_reads_the_same() {
     let mut server = TestServer::open(directory, options).await;
     assert_eq!(events(&server, run, 0).await, after);
     server.shutdown().await;
+}
+
+/// An event that is too long for its report to stay in batches.
+fn long_event(title: &str) -> ReportEvent {
+    match resource(title, EventStatus::Changed) {
+        ReportEvent::Resource(mut event) => {
+            event.message = Some("a long story ".repeat(1_000));
+            ReportEvent::Resource(event)
+        }
+        other => other,
+    }
 }
 
 async fn chunks(server: &TestServer) -> usize {
@@ -427,7 +438,7 @@ async fn upkeep_finishes_what_a_crash_left_between_the_last_event_and_the_one_pi
     let (over, at_work) = (new_run(), new_run());
     // Stored without the server's follow-up work, as if it had died at that point.
     let reports = reports_of(&server);
-    let changed = resource("/a", EventStatus::Changed);
+    let changed = long_event("/a");
     let all = vec![started(), changed.clone(), finished(RunEnding::Succeeded)];
     for (run, events) in [(over, all.clone()), (at_work, vec![started(), changed])] {
         let batch = ReportBatch { first: 0, events };
