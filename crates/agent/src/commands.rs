@@ -19,7 +19,7 @@ pub(crate) async fn execute(shared: &Shared, envelope: &Envelope) -> CommandResu
             "it reached the node after its deadline".to_owned(),
         );
     }
-    tracing::info!(id = %envelope.id, command = ?envelope.command, by = %envelope.sent_by, "executing a command");
+    tracing::info!(id = %envelope.id, command = name(&envelope.command), by = %envelope.sent_by, "executing a command");
     match &envelope.command {
         Command::Ping => result(CommandOutcome::Done, "pong".to_owned()),
         Command::RefreshFacts => refresh_facts(shared).await,
@@ -115,5 +115,16 @@ fn result(outcome: CommandOutcome, message: String) -> CommandResult {
         outcome,
         message,
         finished: Timestamp::now(),
+    }
+}
+
+/// Returns the name of a command, for the log.
+fn name(command: &Command) -> &'static str {
+    match command {
+        Command::Ping => "ping",
+        Command::RefreshFacts => "refresh facts",
+        Command::Run(_) => "run",
+        Command::CancelRun { .. } => "cancel a run",
+        Command::Administer { .. } => "enable or disable",
     }
 }

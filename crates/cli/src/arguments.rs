@@ -3,10 +3,10 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    agent, audit, authority, backup, bound, catalog, cert, cluster, compile, completions, config,
-    console, demo, doctor, environment, facts, isolated, lock, man, module, node, once, plan,
-    query, reactor, release, report, repository, restore, run, server, signer, states, status,
-    token, trigger, version,
+    agent, audit, authority, backup, bound, catalog, cert, cluster, compile, complete, completions,
+    config, console, context, demo, doctor, environment, facts, isolated, lock, man, module, node,
+    once, plan, query, reactor, release, report, repository, restore, run, server, signer, states,
+    status, token, trigger, version,
 };
 use crate::global_options::Global;
 use crate::local_apply::ApplyArgs;
@@ -139,6 +139,11 @@ pub(crate) enum Command {
     /// Check the configuration
     #[command(subcommand)]
     Config(config::ConfigCommand),
+    /// Switch between several fleets
+    #[command(subcommand)]
+    Context(context::ContextCommand),
+    #[command(hide = true)]
+    Complete(complete::CompleteArguments),
     /// Print the version, the commit and the build
     Version(version::VersionArguments),
     /// Print shell completions

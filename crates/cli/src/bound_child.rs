@@ -93,6 +93,7 @@ fn start(job: Job, log: &TaskLog, grouped: bool) -> Result<RunningProgram, Failu
     if !grouped {
         program = program.in_our_group();
     }
+    let _terminal = crate::waiting::TerminalInUse::new();
     let mut process = program.start()?;
     let mut pumps = Vec::new();
     if let (Some(mut stdin), Some(document)) = (process.stdin.take(), job.document) {
@@ -102,6 +103,8 @@ fn start(job: Job, log: &TaskLog, grouped: bool) -> Result<RunningProgram, Failu
         }));
     }
     if let Some(stdout) = process.stdout.take() {
+        // The output is the program's own, and nothing is added to it.
+        crate::json_mode::has_data();
         pumps.push(tokio::spawn(pump(
             stdout,
             open_own_output(std::io::stdout())?,

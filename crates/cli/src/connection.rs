@@ -16,6 +16,7 @@ use crate::config::LoadedConfig;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::global_options::Global;
+use crate::user_contexts::user_directory;
 
 /// The request timeout, longer than the longest long poll of a server.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(75);
@@ -68,7 +69,7 @@ pub(crate) fn open(global: &Global, loaded: &LoadedConfig) -> Result<Connection,
     let missing = |what: &str| {
         let place = credentials.directory().display();
         Failure::new(format!("there is no {what} in {place}"))
-            .hint("create credentials with `bunraku cert issue NAME --role operator --out DIR`")
+            .hint("create credentials; `bunraku cert issue -h` has an example")
     };
     let identity = credentials.identity()?.ok_or_else(|| missing("cert.pem"))?;
     if credentials.authority_pem()?.is_none() {
@@ -131,8 +132,7 @@ fn credentials(global: &Global, loaded: &LoadedConfig) -> Result<Credentials, Fa
         .credentials
         .clone()
         .or_else(|| loaded.file.client.credentials.clone());
-    let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".config/bunraku"));
-    let usual = home
+    let usual = user_directory()
         .into_iter()
         .chain(DEFAULT_CREDENTIALS.map(PathBuf::from))
         // Root on a node acts as that node.

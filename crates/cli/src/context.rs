@@ -11,6 +11,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::global_options::Global;
 use crate::trust_refresh::refresh_if_due;
+use crate::waiting;
 use crate::wiring::Wiring;
 
 /// The options, configuration and wiring of this invocation.
@@ -36,8 +37,11 @@ impl Context {
             .enable_all()
             .build()?;
         let outcome = runtime.block_on(async {
-            refresh_if_due(&client, &tls, &credentials).await;
-            work(client.clone()).await
+            waiting::shown(async {
+                refresh_if_due(&client, &tls, &credentials).await;
+                work(client.clone()).await
+            })
+            .await
         });
         if let Some(lasting) = client.old_data() {
             note!(

@@ -14,6 +14,7 @@ use bunraku_wire::api::FleetDiff;
 use serde_json::Value;
 
 use crate::output::count;
+use crate::terminal::visible;
 
 /// The number of names that are listed. More are only counted.
 const MOST_NAMES: usize = 8;
@@ -119,7 +120,7 @@ pub(crate) fn summary(diff: &FleetDiff) -> String {
 /// Prints with colour on a terminal.
 pub(crate) fn print(text: &str) {
     let mut painted = String::with_capacity(text.len());
-    for printed in text.lines() {
+    for printed in visible(text).lines() {
         let colour = match printed.trim_start().as_bytes().first() {
             Some(b'+') => Some(AnsiColor::Green),
             Some(b'-') => Some(AnsiColor::Red),
@@ -135,6 +136,7 @@ pub(crate) fn print(text: &str) {
             None => writeln!(painted, "{printed}"),
         };
     }
+    crate::waiting::before_output();
     anstream::print!("{painted}");
 }
 

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use crate::arguments::{Arguments, Command};
 use crate::commands::{
     agent, apply, audit, authority, backup, bound, catalog, cert, cluster, code_worker, compile,
-    completions, config, console, demo, doctor, environment, facts, isolated, lock, man, module,
-    node, once, plan, query, reactor, release, report, repository, restore, run, server, signer,
-    states, status, token, trigger, version,
+    complete, completions, config, console, context, demo, doctor, environment, facts, isolated,
+    lock, man, module, node, once, plan, query, reactor, release, report, repository, restore, run,
+    server, signer, states, status, token, trigger, version,
 };
 use crate::config::load;
 use crate::context::Context;
@@ -16,10 +16,14 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::help;
 use crate::logging;
+use crate::user_contexts::fill_in;
 use crate::wiring::Wiring;
 
 pub(crate) fn run(arguments: Arguments, wiring: Wiring) -> Result<ExitCode, Failure> {
-    let Arguments { global, command } = arguments;
+    let Arguments {
+        mut global,
+        command,
+    } = arguments;
     // These serve a server, which gives them everything. They read no configuration.
     let command = match command {
         Command::CodeWorker => return code_worker::run().map(ExitCode::from),
@@ -40,6 +44,22 @@ pub(crate) fn run(arguments: Arguments, wiring: Wiring) -> Result<ExitCode, Fail
         }
         _ => {}
     }
+    let command = match command {
+        Command::Context(command) => {
+            let named = context::Named {
+                servers: global.servers,
+                credentials: global.credentials,
+                json: global.json,
+            };
+            return context::run(command, named).map(ExitCode::from);
+        }
+        // These have servers and credentials of their own.
+        daemon @ (Command::Server(_) | Command::Agent(_) | Command::Signer(_)) => daemon,
+        other => {
+            fill_in(&mut global)?;
+            other
+        }
+    };
     let context = Context {
         loaded: Arc::new(load(global.config.as_deref())?),
         global,
@@ -62,7 +82,7 @@ pub(crate) fn run(arguments: Arguments, wiring: Wiring) -> Result<ExitCode, Fail
         Command::Server(arguments) => server::run(arguments, &context),
         Command::Signer(arguments) => signer::run(&arguments, &context),
         Command::Agent(arguments) => agent::run(arguments, &context),
-        Command::Demo(arguments) => demo::run(&arguments),
+        Command::Demo(arguments) => demo::run(&arguments, context.global.json),
         Command::Run(arguments) => run::run(*arguments, &context),
         Command::Plan(arguments) => plan::run(&arguments, &context),
         Command::Node(command) => node::run(command, &context),
@@ -81,11 +101,14 @@ pub(crate) fn run(arguments: Arguments, wiring: Wiring) -> Result<ExitCode, Fail
         Command::Token(command) => token::run(command, &context),
         Command::Cluster(command) => cluster::run(command, &context),
         Command::Console(arguments) => console::run(&arguments, &context),
+        Command::Complete(arguments) => complete::run(&arguments, &context, help::command()),
         Command::Completions(arguments) => completions::run(&arguments, help::command()),
         Command::Man(arguments) => man::run(&arguments, help::command()),
-        Command::Config(_) | Command::Version(_) | Command::CodeWorker | Command::Isolated(_) => {
-            Ok(Exit::Done)
-        }
+        Command::Config(_)
+        | Command::Context(_)
+        | Command::Version(_)
+        | Command::CodeWorker
+        | Command::Isolated(_) => Ok(Exit::Done),
     };
     exit.map(ExitCode::from)
 }

@@ -3,6 +3,7 @@
 use std::error::Error;
 
 use crate::exit::Exit;
+use crate::json_mode::{self, JsonError};
 use crate::terminal::visible;
 
 /// The failure of a command.
@@ -88,8 +89,18 @@ impl Failure {
         text
     }
 
-    /// Prints the failure to standard error.
+    /// Prints the failure to standard error. With `--json`, it is JSON.
     pub(crate) fn report(&self) -> Exit {
+        if json_mode::is_on() {
+            json_mode::error(&JsonError {
+                message: &self.message,
+                causes: &self.causes,
+                hint: self.hint.as_deref(),
+                exit_code: self.exit as u8,
+            });
+            return self.exit;
+        }
+        crate::waiting::before_output();
         let message = visible(&self.message);
         anstream::eprintln!("{}error:{} {message}", bold_red(), reset());
         for cause in &self.causes {

@@ -50,11 +50,23 @@ pub(crate) struct Global {
     )]
     pub(crate) credentials: Option<PathBuf>,
 
+    /// Context with servers and credentials [default: the one in use, see `bunraku context`]
+    #[arg(
+        long,
+        global = true,
+        help_heading = "Global options",
+        hide_short_help = true,
+        env = "BUNRAKU_CONTEXT",
+        value_name = "NAME"
+    )]
+    pub(crate) context: Option<String>,
+
     /// Reason for a change, for the audit log
     #[arg(
         long,
         global = true,
         help_heading = "Global options",
+        hide_short_help = true,
         env = "BUNRAKU_AUDIT_REASON",
         value_name = "TEXT"
     )]

@@ -40,9 +40,11 @@ const GROUPS: &[(&str, &[&str])] = &[
         &[
             "cluster",
             "authority",
+            "audit",
             "signer",
             "backup",
             "config",
+            "context",
             "version",
             "completions",
             "man",

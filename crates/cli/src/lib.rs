@@ -5,13 +5,13 @@
 //! each other; only `dispatch` and `arguments` are above them. The binary calls [`main_with`] and
 //! nothing else. The fault tests call it with a guard removed.
 
-/// Prints a line to standard error, as [`terminal::note`] does.
+/// Prints a line to standard error, as [`messages::note`] does.
 macro_rules! note {
     () => {
-        $crate::terminal::note("")
+        $crate::messages::note("")
     };
     ($($part:tt)+) => {
-        $crate::terminal::note(&format!($($part)+))
+        $crate::messages::note(&format!($($part)+))
     };
 }
 
@@ -21,6 +21,7 @@ mod bound_child;
 mod cluster_view;
 mod commands;
 mod compile_view;
+mod completion;
 mod config;
 mod connection;
 mod console;
@@ -35,13 +36,16 @@ mod failure;
 mod fleet;
 mod global_options;
 mod help;
+mod json_mode;
 mod lease;
 mod local_apply;
 mod logging;
 mod machine_modules;
+mod messages;
 mod needed_programs;
 mod node_commands;
 mod node_list;
+mod node_names;
 mod node_view;
 mod ordering;
 mod output;
@@ -72,6 +76,8 @@ mod template_answers;
 mod terminal;
 mod trigger_view;
 mod trust_refresh;
+mod user_contexts;
+mod waiting;
 mod wiring;
 
 use std::ffi::OsString;
@@ -85,11 +91,22 @@ pub use wiring::Wiring;
 
 /// Runs a command line. The first word is the program's name.
 pub fn main_with(words: impl IntoIterator<Item = OsString>, wiring: Wiring) -> ExitCode {
+    let words: Vec<OsString> = words.into_iter().collect();
+    if asks_for_json(&words) {
+        json_mode::turn_on();
+    }
     let arguments = match parse(words) {
         Ok(arguments) => arguments,
         Err(error) => return usage(&error).into(),
     };
-    match dispatch::run(arguments, wiring) {
+    let outcome = dispatch::run(arguments, wiring).and_then(|code| {
+        // A command without data says what it did.
+        match json_mode::document_of_messages() {
+            Some(messages) => output::json(&messages).map(|()| code),
+            None => Ok(code),
+        }
+    });
+    match outcome {
         Ok(code) => code,
         Err(failure) => failure.report().into(),
     }
@@ -101,14 +118,34 @@ fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Arguments, clap::E
     Arguments::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
 
+/// Returns whether the words contain `--json`. Usage errors are JSON too, so this is known before
+/// the words are parsed. What follows `--` belongs to another program.
+fn asks_for_json(words: &[OsString]) -> bool {
+    let own = words.iter().take_while(|word| *word != "--");
+    own.into_iter().any(|word| word == "--json")
+}
+
 /// Prints help, version or a usage error. Help and version are successful answers; everything else
 /// is a usage error.
 fn usage(error: &clap::Error) -> Exit {
     use clap::error::ErrorKind::{DisplayHelp, DisplayVersion};
+    let is_answer = matches!(error.kind(), DisplayHelp | DisplayVersion);
+    if json_mode::is_on() && !is_answer {
+        return usage_failure(&error.to_string()).report();
+    }
     // If the terminal is gone, nothing can be done.
     let _ = error.print();
-    match error.kind() {
-        DisplayHelp | DisplayVersion => Exit::Done,
-        _ => Exit::Usage,
-    }
+    if is_answer { Exit::Done } else { Exit::Usage }
+}
+
+/// Converts the text of a usage error: the message, and a tip if there is one.
+fn usage_failure(text: &str) -> failure::Failure {
+    let message = text.split("\n\n").next().unwrap_or_default();
+    let message = message.strip_prefix("error: ").unwrap_or(message);
+    let tip = text
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("tip: "));
+    let usage = text.lines().find(|line| line.starts_with("Usage:"));
+    let hint = tip.or(usage).map(str::to_owned);
+    failure::Failure::usage(message.trim()).hint_if(hint)
 }

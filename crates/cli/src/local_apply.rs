@@ -173,7 +173,7 @@ impl LocalApply {
         let printer = self.printer.clone();
         self.apply(arguments).unwrap_or_else(|error| {
             let hint = error.hint();
-            printer.error_line(&apply_view::error_text(&error, hint.as_deref()));
+            printer.error(&error, hint.as_deref(), error.exit());
             error.exit()
         })
     }

@@ -21,6 +21,7 @@ pub(crate) async fn send_and_wait(
     command: Command,
     timeout: HumanDuration,
 ) -> Result<Vec<CommandStatus>, Failure> {
+    crate::waiting::for_what("waiting for answers");
     let ttl_seconds = timeout.0.as_secs().max(1);
     let request = SendCommand {
         nodes,

@@ -313,8 +313,7 @@ async fn print_events(
             Err(error) => return Ok(Some(error)),
         };
         if json {
-            let text = serde_json::to_string(&message)?;
-            output::write(&format!("{text}\n"))?;
+            output::json_line(&message)?;
         }
         match message {
             ReportStreamMessage::Open { cursor: opened } => *cursor = Some(opened),

@@ -4,11 +4,11 @@
 //! operator. All text for people passes [`visible`], in [`crate::output`] or with `note!`.
 
 use std::borrow::Cow;
-use std::io::Write;
 
-/// Prints a line to standard error.
-pub(crate) fn note(text: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "{}", visible(text));
+/// Returns the number of columns of a terminal, or nothing if this is not a terminal.
+pub(crate) fn columns(terminal: &impl std::os::fd::AsFd) -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(terminal).ok()?;
+    (size.ws_col > 0).then(|| usize::from(size.ws_col))
 }
 
 /// Returns the text with control characters as escapes, such as `\x1b`. Line breaks and tabs

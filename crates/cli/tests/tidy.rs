@@ -388,3 +388,80 @@ fn tests_do_not_sleep() {
     ];
     check("tests wait for conditions", &sleeping, &allowed);
 }
+
+/// A hint is a line to paste: it names what this command knows, and no placeholders.
+#[test]
+fn hints_name_no_placeholders() {
+    let mut broken = Vec::new();
+    for source in sources().iter().filter(|source| source.is_product()) {
+        for (number, line) in source.text.lines().enumerate() {
+            let is_comment = line.trim_start().starts_with("//");
+            // Every second piece between backticks is code.
+            let mut commands = line.split('`').skip(1).step_by(2);
+            let names_placeholder = commands.any(|command| {
+                let mut words = command.split(' ');
+                words.next() == Some("bunraku") && words.any(is_placeholder)
+            });
+            if names_placeholder && !is_comment {
+                broken.push(format!("{}:{}", source.path, number + 1));
+            }
+        }
+    }
+    let allowed = [
+        // Help, not hints.
+        "cli/src/arguments.rs",
+        "cli/src/commands/agent.rs",
+        // Code does not know the name of its environment.
+        "states/src/compile.rs",
+        "states/src/sls.rs",
+    ];
+    check("hints name what is known", &broken, &allowed);
+}
+
+fn is_placeholder(word: &str) -> bool {
+    let word = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
+    word.len() > 2 && word.chars().all(|c| c.is_ascii_uppercase())
+}
+
+/// Logs are for people: `Run(RunRequest {…` and `Some(14211)` are not.
+#[test]
+fn logs_show_no_debug_output() {
+    let mut broken = Vec::new();
+    for source in sources().iter().filter(|source| source.is_product()) {
+        for (number, line) in source.text.lines().enumerate() {
+            let is_log = ["info!(", "warn!(", "error!("]
+                .iter()
+                .any(|it| line.contains(it));
+            let fields = line.split(['(', ',']).map(str::trim);
+            let shows_debug = |field: &str| {
+                let value = field.split_once("= ").map_or(field, |(_, value)| value);
+                value.starts_with('?') && !is_plain(value)
+            };
+            if is_log && fields.into_iter().any(shows_debug) {
+                broken.push(format!("{}:{}", source.path, number + 1));
+            }
+        }
+    }
+    check("logs show values as people write them", &broken, &[]);
+}
+
+/// Returns whether the debug output is what people write: spans, and lists of names.
+fn is_plain(value: &str) -> bool {
+    let plain = [
+        "?wait",
+        "?pause",
+        "?silence",
+        "?triggers",
+        "?chain",
+        "?pid",
+        "?failure",
+        "?target.mode",
+        "?started.mode",
+        "?self.inner.silence",
+        "?shared.endpoints",
+        "?self.shared.endpoints",
+        "?status.servers_waiting",
+        "?status.waiting",
+    ];
+    plain.contains(&value.trim_end_matches(')'))
+}

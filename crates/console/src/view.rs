@@ -185,6 +185,8 @@ pub struct StepLine {
     pub state: String,
     pub tone: Tone,
     pub detail: String,
+    /// The id of the node's run, if it has started.
+    pub report: Option<String>,
 }
 
 /// The overview page.
@@ -289,6 +291,8 @@ pub struct ReportPage {
     pub tone: Tone,
     /// The causes, the release, the times and the counts.
     pub details: Vec<FactLine>,
+    /// The id of the ordered run that caused it.
+    pub ordered_run: Option<String>,
     /// The resources that were not in the desired state.
     pub resources: Vec<ResourceLine>,
     pub more: usize,

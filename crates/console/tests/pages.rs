@@ -99,6 +99,7 @@ fn whatever_nodes_say_is_text() {
             name: "causes".to_owned(),
             value: HOSTILE.to_owned(),
         }],
+        ordered_run: Some(HOSTILE.to_owned()),
         resources: vec![ResourceLine {
             name: HOSTILE.to_owned(),
             place: HOSTILE.to_owned(),

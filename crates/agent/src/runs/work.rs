@@ -220,7 +220,7 @@ impl Runs {
     }
 
     fn finish(&self, recorder: &Recorder, run: &QueuedRun, end: RunEnd, interrupted: bool) {
-        tracing::info!(run = %run.request.id, ending = ?end.ending, message = end.message, "a run ended");
+        tracing::info!(run = %run.request.id, ending = end.ending.as_str(), message = end.message, "a run ended");
         let again = interrupted && end.ending == RunEnding::Interrupted;
         recorder.finish_with(end.ending, end.message, end.failure);
         if again {
@@ -301,7 +301,7 @@ impl Runs {
         message: String,
         failure: Option<RunFailure>,
     ) {
-        tracing::info!(run = %run.request.id, ?ending, message, "a run was not started");
+        tracing::info!(run = %run.request.id, ending = ending.as_str(), message, "a run was not started");
         let noop_reason = self.noop_reason(&run.request);
         let description = RunDescription::new(mode(noop_reason));
         let method = self.method(&run.request.subject).name();

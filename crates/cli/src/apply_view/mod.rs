@@ -14,6 +14,8 @@ use std::error::Error;
 
 use bunraku_engine::{Event, EventSink, ResourceResult, Status};
 
+use crate::exit::Exit;
+
 pub(crate) use explain::explain;
 pub(crate) use printer::Printer;
 pub(crate) use summary::{SummarySubject, summary};
@@ -89,7 +91,7 @@ impl EventSink for View {
 }
 
 /// Formats an error with its causes and a hint.
-pub(crate) fn error_text(error: &dyn Error, hint: Option<&str>) -> String {
+fn error_text(error: &dyn Error, hint: Option<&str>) -> String {
     let red = anstyle::Style::new()
         .bold()
         .fg_color(Some(anstyle::AnsiColor::Red.into()));
@@ -109,5 +111,5 @@ pub(crate) fn error_text(error: &dyn Error, hint: Option<&str>) -> String {
 
 /// Prints an error with its causes and a hint.
 pub(crate) fn print_error(error: &dyn Error, hint: Option<&str>) {
-    Printer::default().error_line(&error_text(error, hint));
+    Printer::default().error(error, hint, Exit::Error);
 }

@@ -100,11 +100,11 @@ fn show(review: &RestoreReview) -> Result<(), Failure> {
             ]);
         }
         table.print()?;
-        note!("\nhint: these must join again: `bunraku token create --node NAME`");
+        note!("\nhint: these must join again, each with a new token from `bunraku token create`");
     }
     if !review.is_reviewed {
         note!(
-            "\nhint: revoke the operators that you do not expect (`bunraku cert revoke NAME --reason …`), then run `bunraku backup accept`"
+            "\nhint: revoke the operators that you do not expect (`bunraku cert revoke -h`), then run `bunraku backup accept`"
         );
     }
     Ok(())

@@ -130,7 +130,7 @@ async fn list(
 ) -> Result<Exit, Failure> {
     let all = summaries(client, environment, node).await?;
     let empty =
-        "no catalogs yet\n\nhint: add an environment with `bunraku environment add NAME URL`";
+        "no catalogs yet\n\nhint: `bunraku environment add -h` shows how to add an environment";
     if !output::has_rows(&all, json, empty)? {
         return Ok(Exit::Done);
     }

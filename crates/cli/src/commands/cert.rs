@@ -182,7 +182,7 @@ async fn requests(client: &Client, json: bool) -> Result<Exit, Failure> {
     }
     table.print()?;
     note!(
-        "\nhint: compare the fingerprint with the one that the node printed, then run `bunraku cert sign NODE --fingerprint FINGERPRINT`"
+        "\nhint: compare the fingerprint with the one that the node printed, then sign it with `bunraku cert sign`"
     );
     Ok(Exit::Done)
 }

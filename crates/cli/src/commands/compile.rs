@@ -15,6 +15,7 @@ use crate::connection::failed;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::node_names::resolve;
 use crate::output::{self, Table, ago};
 
 /// The number of nodes in one request.
@@ -77,7 +78,15 @@ pub(crate) fn run(arguments: CompileArguments, context: &Context) -> Result<Exit
         match arguments.command {
             Some(CompileCommand::Queue) => queue(&client, json).await,
             Some(CompileCommand::List { failed }) => list(&client, failed, json).await,
-            None => compile(&client, &selection, arguments.wait, json).await,
+            None => {
+                let selection = match selection {
+                    CompileSelection::Nodes(nodes) => {
+                        CompileSelection::Nodes(resolve(&client, nodes).await?)
+                    }
+                    other => other,
+                };
+                compile(&client, &selection, arguments.wait, json).await
+            }
         }
     })
 }
@@ -198,6 +207,7 @@ async fn compile(
 }
 
 async fn wait_for(client: &Client, nodes: &[NodeName]) -> Result<Vec<CompileStatus>, Failure> {
+    crate::waiting::for_what("waiting until all nodes are compiled");
     let request = CompileStatusRequest {
         nodes: nodes.to_vec(),
         wait_seconds: 20,

@@ -71,7 +71,11 @@ fn check(global: &Global) -> Result<Exit, Failure> {
         .as_ref()
         .map_or_else(|| "defaults".to_owned(), |path| path.display().to_string());
     if wrong.is_empty() {
-        output::write(&format!("{place}: ok\n"))?;
+        if global.json {
+            output::json(&serde_json::json!({"configuration": place, "valid": true}))?;
+        } else {
+            output::write(&format!("{place}: ok\n"))?;
+        }
         return Ok(Exit::Done);
     }
     Err(Failure::new(format!(

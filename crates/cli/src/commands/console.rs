@@ -23,9 +23,14 @@ pub(crate) struct ConsoleArguments {
     /// Loopback address to listen on; port 0 selects a free port
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
+
+    /// Exit when the parent process with this id exits
+    #[arg(long, hide = true, value_name = "PID")]
+    end_with_parent: Option<i32>,
 }
 
 pub(crate) fn run(arguments: &ConsoleArguments, context: &Context) -> Result<Exit, Failure> {
+    crate::signals::end_with_parent(arguments.end_with_parent)?;
     let listen = arguments.listen;
     if !listen.ip().is_loopback() {
         return Err(Failure::usage(format!(

@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::Args;
 
 use crate::config::ClusterSection;
-use crate::demo::{DemoFleet, Stage};
+use crate::demo::{DemoFleet, Stage, StageOptions};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::needed_programs::{require, require_file};
@@ -17,13 +17,18 @@ use crate::signals::termination_signal;
 
 #[derive(Args)]
 #[command(after_help = "Examples:
-  bunraku demo           # stops automatically and leaves nothing behind
+  bunraku demo               # waits for Enter before each act, and leaves nothing behind
+  bunraku demo --fast        # the same without waiting
   bunraku demo --servers 3   # a cluster: a server with a datastore is killed
-  bunraku demo --keep    # keeps running and suggests commands to try")]
+  bunraku demo --keep        # keeps running and suggests commands to try")]
 pub(crate) struct DemoArguments {
     /// Keep running until Ctrl-C, and suggest commands to try
     #[arg(long)]
     keep: bool,
+
+    /// Do not wait for Enter between the acts
+    #[arg(long)]
+    fast: bool,
 
     /// Number of servers with a datastore, 3 or 5; one more is started as a spare
     #[arg(long = "servers", value_name = "COUNT")]
@@ -37,7 +42,7 @@ pub(crate) struct DemoArguments {
 /// Long enough for a busy machine; an ordinary one needs a few seconds.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-pub(crate) fn run(arguments: &DemoArguments) -> Result<Exit, Failure> {
+pub(crate) fn run(arguments: &DemoArguments, json: bool) -> Result<Exit, Failure> {
     if let Some(servers) = arguments.cluster {
         bunraku_cluster::setup::check_datastores(servers)
             .map_err(|error| Failure::usage(error.to_string()))?;
@@ -47,23 +52,30 @@ pub(crate) fn run(arguments: &DemoArguments) -> Result<Exit, Failure> {
         .enable_all()
         .build()?;
     runtime.block_on(async {
-        let mut stage = Stage::new();
+        let mut stage = Stage::new(StageOptions {
+            fast: arguments.fast,
+            json,
+            acts: if arguments.cluster.is_some() { 5 } else { 9 },
+        });
         let mut fleet = DemoFleet::new(arguments.dir.as_deref())?;
+        fleet.introduce(&mut stage);
         let outcome = tokio::select! {
             outcome = perform(&mut fleet, &mut stage, arguments) => outcome,
             signal = termination_signal() => {
-                stage.note(&format!("{} received, cleaning up", signal?));
+                stage.close();
+                note!("\n{} received, cleaning up", signal?);
                 Ok(Exit::Error)
             }
         };
+        stage.close();
         fleet.end().await;
         match &outcome {
             Ok(_) => {
                 fleet.clean_up();
-                stage.note("all processes stopped, directory removed");
+                note!("\nAll processes stopped, directory removed.");
             }
             // The logs of the servers and agents explain the failure.
-            Err(_) => stage.note(&fleet.where_the_logs_are()),
+            Err(_) => note!("\n{}", fleet.where_the_logs_are()),
         }
         outcome
     })
@@ -81,66 +93,126 @@ fn check_programs(is_cluster: bool) -> Result<(), Failure> {
     Ok(())
 }
 
+async fn perform(
+    fleet: &mut DemoFleet,
+    stage: &mut Stage,
+    arguments: &DemoArguments,
+) -> Result<Exit, Failure> {
+    match arguments.cluster {
+        Some(servers) => perform_cluster(fleet, stage, servers).await?,
+        None => perform_single(fleet, stage).await?,
+    }
+    if arguments.keep {
+        fleet.show_what_to_try(stage)?;
+        std::future::pending::<()>().await;
+    }
+    Ok(Exit::Done)
+}
+
+/// The demo of one server.
+async fn perform_single(fleet: &mut DemoFleet, stage: &mut Stage) -> Result<(), Failure> {
+    stage
+        .act("A server starts, with its own database and its own certificate authority.")
+        .await?;
+    limited(async {
+        fleet.start_server(stage).await?;
+        fleet.start_console(stage).await
+    })
+    .await?;
+    stage
+        .act("Four machines join with one-time tokens, and report their facts.")
+        .await?;
+    limited(async {
+        fleet.start_agents(stage).await?;
+        fleet.wait_until_all_answer(stage).await
+    })
+    .await?;
+    stage
+        .act("Code comes from git. Catalogs are compiled ahead of time, and held.")
+        .await?;
+    limited(fleet.deploy(stage)).await?;
+    stage
+        .act("Half of the nodes get the release, and apply it at once.")
+        .await?;
+    limited(fleet.release_to_half(stage)).await?;
+    stage.act("It works, so the other half follows.").await?;
+    limited(fleet.release_to_all(stage)).await?;
+    stage
+        .act("A bad change goes out, and one command rolls it back.")
+        .await?;
+    limited(fleet.roll_back(stage)).await?;
+    stage
+        .act("Two applications run in order: every web node waits for its database.")
+        .await?;
+    limited(fleet.run_site(stage)).await?;
+    stage
+        .act("The server is killed (kill -9) while a command waits for a node that is away.")
+        .await?;
+    limited(async {
+        fleet.disable_one(stage).await?;
+        fleet.lose_the_server(stage).await
+    })
+    .await?;
+    stage
+        .act("Three web nodes ask the load balancer to refresh: it runs once for all of them.")
+        .await?;
+    limited(fleet.cue(stage)).await?;
+    fleet
+        .summarise(
+            stage,
+            "bunraku demo --servers 3, or docs/getting-started.md",
+        )
+        .await
+}
+
 /// The demo of a cluster.
 async fn perform_cluster(
     fleet: &mut DemoFleet,
     stage: &mut Stage,
     servers: usize,
 ) -> Result<(), Failure> {
-    stage.act("The servers form a cluster with a shared datastore");
-    fleet.start_cluster(servers, stage).await?;
-    stage.act("Four agents join; each is configured with one server and learns about the others");
-    fleet.start_agents(stage).await?;
-    fleet.wait_until_all_answer(stage).await?;
-    stage.act("Code is deployed from git, compiled in advance and released");
-    fleet.deploy_and_release_slowly(stage).await?;
-    stage.act("The site runs in order; the server that leads the run is killed (kill -9)");
-    fleet.run_through_a_kill(stage).await?;
-    stage.act("A server with a datastore is killed (kill -9)");
-    fleet.lose_a_datastore(stage).await?;
-    fleet.show_nodes(stage).await
+    stage
+        .act(&format!(
+            "{} servers form a cluster; {servers} of them store the data.",
+            servers + 1
+        ))
+        .await?;
+    limited(async {
+        fleet.start_cluster(servers, stage).await?;
+        fleet.start_console(stage).await
+    })
+    .await?;
+    stage
+        .act("Four machines join. Each knows one server, and learns about the others.")
+        .await?;
+    limited(async {
+        fleet.start_agents(stage).await?;
+        fleet.wait_until_all_answer(stage).await
+    })
+    .await?;
+    stage
+        .act("Code comes from git. It is compiled ahead of time, and released to all nodes.")
+        .await?;
+    limited(fleet.deploy_and_release_slowly(stage)).await?;
+    stage
+        .act("An ordered run starts, and the server that leads it is killed (kill -9).")
+        .await?;
+    limited(fleet.run_through_a_kill(stage)).await?;
+    stage
+        .act("A server that stores data is killed (kill -9), and the spare replaces it.")
+        .await?;
+    limited(fleet.lose_a_datastore(stage)).await?;
+    fleet
+        .summarise(stage, "bunraku demo --keep, or docs/cluster.md")
+        .await
 }
 
-async fn perform(
-    fleet: &mut DemoFleet,
-    stage: &mut Stage,
-    arguments: &DemoArguments,
-) -> Result<Exit, Failure> {
-    let keep = arguments.keep;
-    let play = async {
-        if let Some(servers) = arguments.cluster {
-            return perform_cluster(fleet, stage, servers).await;
-        }
-        stage.act("A server starts with its own store and CA");
-        fleet.start_server(stage).await?;
-        stage.act("Four agents join, each with a one-time token and the CA fingerprint");
-        fleet.start_agents(stage).await?;
-        fleet.wait_until_all_answer(stage).await?;
-        stage.act("Code is deployed from git; catalogs are compiled in advance and held");
-        fleet.deploy(stage).await?;
-        stage.act("A release to half of the nodes; they apply it and stream every event back");
-        fleet.release(stage).await?;
-        stage.act("A bad change is released and rolled back");
-        fleet.roll_back(stage).await?;
-        stage.act("The site's two applications run in order, the database first");
-        fleet.run_site(stage).await?;
-        stage.act("An operator disables a node and gives a reason");
-        fleet.disable_one(stage).await?;
-        stage.act("The server is killed (kill -9) while a command waits for a disconnected node");
-        fleet.lose_the_server(stage).await?;
-        fleet.show_nodes(stage).await?;
-        stage.act("The node is enabled again; web nodes trigger the load balancer, which runs once for all of them");
-        fleet.cue(stage).await
-    };
-    tokio::time::timeout(PATIENCE, play).await.map_err(|_| {
+/// Limits the time of one act. The time in which the reader reads does not count.
+async fn limited(act: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+    tokio::time::timeout(PATIENCE, act).await.map_err(|_| {
         Failure::new(format!(
-            "the demo did not finish within {} s",
+            "this act did not finish within {} s",
             PATIENCE.as_secs()
         ))
-    })??;
-    if keep {
-        fleet.show_what_to_try(stage);
-        std::future::pending::<()>().await;
-    }
-    Ok(Exit::Done)
+    })?
 }

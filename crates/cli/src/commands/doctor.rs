@@ -201,7 +201,7 @@ fn disk(directory: &Path) -> Option<Finding> {
 /// Checks the files of the credentials, and when the certificate expires.
 fn credentials(credentials: &Credentials, now: Timestamp) -> Finding {
     let directory = credentials.directory().display().to_string();
-    let again = "create new ones with `bunraku cert issue NAME --role operator --out DIR`";
+    let again = "create new ones; `bunraku cert issue -h` has an example";
     let identity = match credentials.identity() {
         Ok(Some(identity)) => identity,
         Ok(None) => return Finding::bad("credentials", format!("none in {directory}"), again),

@@ -301,7 +301,7 @@ async fn list(client: &Client, json: bool) -> Result<Exit, Failure> {
         .call(ListEnvironments)
         .await
         .map_err(|error| failed(&error))?;
-    let empty = "no environments yet\n\nhint: create one with `bunraku environment add NAME URL`";
+    let empty = "no environments yet\n\nhint: `bunraku environment add -h` shows how to create one";
     if !output::has_rows(&all, json, empty)? {
         return Ok(Exit::Done);
     }

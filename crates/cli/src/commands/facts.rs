@@ -14,7 +14,9 @@ use crate::context::Context;
 use crate::duration::HumanDuration;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::json_mode;
 use crate::node_commands::{report_answers, send_and_wait};
+use crate::node_names::{resolve, resolve_one};
 use crate::output::{self, Table};
 
 #[derive(Subcommand)]
@@ -75,6 +77,7 @@ pub(crate) fn run(command: FactsCommand, context: &Context) -> Result<Exit, Fail
     match command {
         FactsCommand::Local { fact } => local(context, fact.as_deref()),
         FactsCommand::Show { node, fact } => context.with_client(|client| async move {
+            let node = resolve_one(&client, node).await?;
             let reply = client.call(ShowFacts.at(&node)).await;
             let reply: FactsReply = reply.map_err(|error| failed(&error))?;
             print(&reply.facts, fact.as_deref())
@@ -82,16 +85,21 @@ pub(crate) fn run(command: FactsCommand, context: &Context) -> Result<Exit, Fail
         FactsCommand::Diff { node, from, to } => {
             let json = context.global.json;
             context.with_client(|client| async move {
+                let node = resolve_one(&client, node).await?;
                 diff(&client, &node, from.as_deref(), to.as_deref(), json).await
             })
         }
         FactsCommand::History { node } => {
             let json = context.global.json;
-            context.with_client(|client| async move { history(&client, &node, json).await })
+            context.with_client(|client| async move {
+                let node = resolve_one(&client, node).await?;
+                history(&client, &node, json).await
+            })
         }
         FactsCommand::Refresh { nodes, timeout } => {
             let json = context.global.json;
             context.with_client(|client| async move {
+                let nodes = resolve(&client, nodes).await?;
                 let statuses =
                     send_and_wait(&client, nodes, Command::RefreshFacts, timeout).await?;
                 report_answers(&statuses, json)
@@ -207,7 +215,7 @@ fn print(facts: &FactSet, fact: Option<&str>) -> Result<Exit, Failure> {
             let failure = Failure::new(format!("there is no fact `{path}`"));
             return Err(failure.hint("omit the path to see all facts"));
         }
-        Some(Value::String(text)) => output::write(&format!("{text}\n"))?,
+        Some(Value::String(text)) if !json_mode::is_on() => output::write(&format!("{text}\n"))?,
         Some(value) => output::json(value)?,
     }
     Ok(Exit::Done)

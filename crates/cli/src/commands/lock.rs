@@ -298,6 +298,7 @@ async fn wait_in_line(
     wish: &AcquireArguments,
     session: &str,
 ) -> Result<LockReply, Failure> {
+    crate::waiting::for_what("waiting for the lock");
     let deadline = Instant::now() + wish.wait.map_or(Duration::ZERO, |span| span.0);
     let at = endpoints::AcquireLock.at(name);
     let line = async {

@@ -250,7 +250,7 @@ fn packed(directory: &Path, output: Option<PathBuf>, json: bool) -> Result<Exit,
     } else {
         output::write(&format!("{}\n", output.display()))?;
         note!(
-            "\nhint: sign it with `bunraku module sign {} --key KEY`",
+            "\nhint: sign it with `bunraku module sign {}` and your key (`--key`)",
             output.display()
         );
     }

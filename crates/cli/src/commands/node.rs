@@ -18,6 +18,7 @@ use crate::duration::HumanDuration;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::node_commands::{report_answers, send_and_wait};
+use crate::node_names::{resolve, resolve_one};
 use crate::node_view;
 use crate::output;
 
@@ -100,10 +101,13 @@ pub(crate) fn run(command: NodeCommand, context: &Context) -> Result<Exit, Failu
                 super::node_add::run(&client, &arguments, servers, json).await
             }
             NodeCommand::List(arguments) => super::node_list::run(&client, &arguments, json).await,
-            NodeCommand::Show { node } => show(&client, &node, json).await,
+            NodeCommand::Show { node } => {
+                let node = resolve_one(&client, node).await?;
+                show(&client, &node, json).await
+            }
             NodeCommand::Disable { nodes, reason } => {
                 let request = DisableRequest { reason };
-                for node in &nodes {
+                for node in &resolve(&client, nodes).await? {
                     client
                         .call_with(DisableNode.at(node), &request)
                         .await
@@ -113,7 +117,7 @@ pub(crate) fn run(command: NodeCommand, context: &Context) -> Result<Exit, Failu
                 Ok(Exit::Done)
             }
             NodeCommand::Enable { nodes } => {
-                for node in &nodes {
+                for node in &resolve(&client, nodes).await? {
                     client
                         .call(EnableNode.at(node))
                         .await
@@ -133,9 +137,13 @@ pub(crate) fn run(command: NodeCommand, context: &Context) -> Result<Exit, Failu
                 }
                 Ok(Exit::Done)
             }
-            NodeCommand::Queue { node } => node_queue::show(&client, &node, json).await,
+            NodeCommand::Queue { node } => {
+                let node = resolve_one(&client, node).await?;
+                node_queue::show(&client, &node, json).await
+            }
             NodeCommand::Run(arguments) => node_run::run(&client, arguments, json).await,
             NodeCommand::Ping { nodes, timeout } => {
+                let nodes = resolve(&client, nodes).await?;
                 let statuses = send_and_wait(&client, nodes, Command::Ping, timeout).await?;
                 report_answers(&statuses, json)
             }
@@ -147,6 +155,7 @@ async fn assign(client: &Client, mut names: Vec<String>) -> Result<Exit, Failure
     let environment = EnvironmentName::new(names.pop().unwrap_or_default())?;
     let nodes = names.into_iter().map(NodeName::new);
     let nodes: Vec<NodeName> = nodes.collect::<Result<_, _>>()?;
+    let nodes = resolve(client, nodes).await?;
     let request = AssignRequest {
         environment: environment.clone(),
     };

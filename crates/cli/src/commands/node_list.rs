@@ -1,16 +1,15 @@
 //! `bunraku node list`: nodes with their status and their last run.
 
-use std::collections::BTreeSet;
-
-use bunraku_model::{EnvironmentName, NodeName, StatusWord};
+use bunraku_model::{EnvironmentName, StatusWord};
 use bunraku_wire::Client;
-use bunraku_wire::api::{NodeSummary, QueryNodes, QueryRequest};
-use bunraku_wire::endpoints::{Endpoint, ListNodes, QueryNodeNames, ShowEnvironment};
+use bunraku_wire::api::NodeSummary;
+use bunraku_wire::endpoints::{Endpoint, ListNodes, ShowEnvironment};
 use clap::{Args, ValueEnum};
 
 use crate::connection::failed;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::node_names;
 use crate::node_view::table;
 use crate::output;
 
@@ -85,7 +84,7 @@ pub(super) async fn run(
     json: bool,
 ) -> Result<Exit, Failure> {
     let found = match &arguments.query {
-        Some(query) => Some(nodes_matching(client, query).await?),
+        Some(query) => Some(node_names::matching(client, query).await?),
         None => None,
     };
     let nodes = client.call(ListNodes).await;
@@ -119,13 +118,4 @@ pub(super) async fn run(
         note!("\n{shown} of {}", output::count(total, "node"));
     }
     Ok(Exit::Done)
-}
-
-async fn nodes_matching(client: &Client, query: &str) -> Result<BTreeSet<NodeName>, Failure> {
-    let request = QueryRequest {
-        query: query.to_owned(),
-    };
-    let found = client.call_with(QueryNodeNames, &request).await;
-    let found: QueryNodes = found.map_err(|error| failed(&error))?;
-    Ok(found.nodes.into_iter().collect())
 }

@@ -24,8 +24,10 @@ use crate::connection::failed;
 use crate::duration::HumanDuration;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::node_names;
 use crate::output;
 use crate::report_view::ending_line;
+use crate::waiting;
 
 /// The number of nodes whose reports are followed at the same time.
 const AT_ONCE: usize = 64;
@@ -38,12 +40,19 @@ const LOOK_FOR_SPACE: Duration = Duration::from_secs(5);
 #[command(after_help = "Examples:
   bunraku node run web-1.example.com --noop --wait
   bunraku node run web-1 web-2 --reason 'after the disk was replaced'
+  bunraku node run --query 'nodes { facts.os.family = \"Debian\" }' --noop --wait
 
 Exit code 3: a node refused, failed, or was lost.")]
 pub(crate) struct RunArguments {
     /// Nodes to run
-    #[arg(required = true)]
+    #[arg(required_unless_present_any = ["query", "all"])]
     nodes: Vec<NodeName>,
+    /// Run the nodes that a query finds
+    #[arg(long, value_name = "QUERY", conflicts_with = "nodes")]
+    query: Option<String>,
+    /// Run all nodes
+    #[arg(long, conflicts_with_all = ["nodes", "query"])]
+    all: bool,
     /// Only show what would change
     #[arg(long)]
     noop: bool,
@@ -96,7 +105,8 @@ pub(crate) async fn run(
     arguments: RunArguments,
     json: bool,
 ) -> Result<Exit, Failure> {
-    let asked: Vec<_> = futures::stream::iter(&arguments.nodes)
+    let nodes = selected(client, &arguments).await?;
+    let asked: Vec<_> = futures::stream::iter(&nodes)
         .map(|node| ask(client, node, &arguments))
         .buffered(AT_ONCE)
         .collect()
@@ -106,6 +116,8 @@ pub(crate) async fn run(
         outcomes.push(asked?);
     }
     if arguments.wait {
+        let runs = output::count(outcomes.len(), "run");
+        waiting::for_what(&format!("waiting for {runs} to end"));
         let following = outcomes
             .into_iter()
             .map(|outcome| follow(client, outcome, json));
@@ -137,6 +149,29 @@ pub(crate) async fn run(
     } else {
         Exit::SomeNodesFailed
     })
+}
+
+/// Returns the nodes to run, of which there must be one.
+async fn selected(client: &Client, arguments: &RunArguments) -> Result<Vec<NodeName>, Failure> {
+    if let Some(query) = &arguments.query {
+        let found = node_names::matching(client, query).await?;
+        if found.is_empty() {
+            let failure = Failure::new(format!("no node matches `{query}`"));
+            return Err(failure.hint("`bunraku node list --query` shows what a query finds"));
+        }
+        return Ok(found.into_iter().collect());
+    }
+    if arguments.all {
+        let nodes = node_names::all(client).await?;
+        if nodes.is_empty() {
+            let failure = Failure::new("there are no nodes");
+            return Err(
+                failure.hint("create a token for the first one with `bunraku token create`")
+            );
+        }
+        return Ok(nodes);
+    }
+    node_names::resolve(client, arguments.nodes.clone()).await
 }
 
 /// Puts the run into the node's queue, and waits until the node has it.

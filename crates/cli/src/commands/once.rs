@@ -115,7 +115,7 @@ where
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    runtime.block_on(work(client))
+    runtime.block_on(crate::waiting::shown(work(client)))
 }
 
 fn code(standing: &OnceStatus) -> u8 {

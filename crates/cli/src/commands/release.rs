@@ -171,6 +171,9 @@ pub(crate) fn run(command: ReleaseCommand, context: &Context) -> Result<Exit, Fa
                 };
                 let at = CompareReleases.with_query(&environment, &query);
                 let diff: FleetDiff = client.call(at).await.map_err(|error| failed(&error))?;
+                if diff.compared == 0 && !diff.without_catalog.is_empty() && !json {
+                    note_first_catalogs(&environment, number, held, &diff);
+                }
                 print_fleet(&diff, json, detailed_exitcodes)
             }
             ReleaseCommand::Hold {
@@ -286,6 +289,7 @@ async fn rolled_back(
     reply: &ReleaseReply,
     json: bool,
 ) -> Result<Exit, Failure> {
+    crate::waiting::for_what("waiting until all nodes are compiled and released");
     let wait = ReleaseWaitQuery {
         wait_seconds: 60,
         complete: true,
@@ -349,6 +353,7 @@ async fn note_rolled_back(client: &Client, environment: &EnvironmentName) -> Res
 
 /// Waits for one minute at most. The servers continue without this command.
 async fn applied(client: &Client, release: &ReleaseSummary) -> Result<ReleaseState, Failure> {
+    crate::waiting::for_what("waiting until every node's target shows the release");
     let ReleaseSummary {
         environment,
         number,
@@ -509,6 +514,23 @@ async fn show(
     }
     output::write(&text)?;
     Ok(Exit::Done)
+}
+
+/// Says that there is nothing to compare a first release with, and how to see it.
+fn note_first_catalogs(
+    environment: &EnvironmentName,
+    number: Option<ReleaseNumber>,
+    held: bool,
+    diff: &FleetDiff,
+) {
+    let nodes = output::count(diff.without_catalog.len(), "node");
+    let number = number.map_or_else(String::new, |number| format!(" {number}"));
+    let see = if held {
+        format!("bunraku catalog list --environment {environment}")
+    } else {
+        format!("bunraku release show {environment}{number}")
+    };
+    note!("these are the first catalogs of {nodes}\n\nhint: see them with `{see}`\n");
 }
 
 async fn hold(

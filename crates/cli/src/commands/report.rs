@@ -13,6 +13,7 @@ use crate::connection::failed;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::node_names::resolve_one;
 use crate::node_view::causes;
 use crate::output::{self, Table, ago};
 use crate::report_view::{self, counts, state};
@@ -75,6 +76,10 @@ pub(crate) fn run(command: ReportCommand, context: &Context) -> Result<Exit, Fai
                 unfinished,
                 limit,
             } => {
+                let node = match node {
+                    Some(node) => Some(resolve_one(&client, node).await?),
+                    None => None,
+                };
                 let query = ReportsQuery {
                     node,
                     failed,
@@ -108,7 +113,7 @@ async fn list(
             None => break,
         }
     }
-    let empty = "no matching reports\n\nhint: start a run with `bunraku node run NODE`";
+    let empty = "no matching reports\n\nhint: `bunraku node run --all` runs all nodes";
     if !output::has_rows(&reports, json, empty)? {
         return Ok(Exit::Done);
     }

@@ -228,7 +228,7 @@ async fn list(client: &Client, json: bool) -> Result<Exit, Failure> {
         return Ok(Exit::Done);
     }
     if all.is_empty() {
-        note!("No repositories.\n\nhint: register one with `bunraku repository add NAME URL`");
+        note!("No repositories.\n\nhint: `bunraku repository add -h` shows how to register one");
         return Ok(Exit::Done);
     }
     let now = Timestamp::now();

@@ -234,6 +234,7 @@ fn confirm(question: &str) -> Result<(), Failure> {
         return Err(refused("cannot ask for confirmation: no terminal")
             .hint("pass `--yes` to run without asking"));
     }
+    let _terminal = crate::waiting::TerminalInUse::new();
     eprint!("{question} (y/n) ");
     std::io::stderr().flush()?;
     let mut answer = String::new();
@@ -261,7 +262,7 @@ async fn list(client: &Client, json: bool) -> Result<Exit, Failure> {
     if json {
         output::json(&runs)?;
     } else if runs.is_empty() {
-        note!("no runs yet\n\nhint: start one with `bunraku run --site FILE`");
+        note!("no runs yet\n\nhint: `bunraku run -h` shows how to start one");
     } else {
         run_view::list_table(&runs).print()?;
     }
@@ -315,6 +316,13 @@ fn print_requested(reply: Result<(), ClientError>, run: &str) -> Result<Exit, Fa
 async fn resume(client: &Client, run: &str, yes: bool, json: bool) -> Result<Exit, Failure> {
     let (record, before) = run_follow::fetch(client, run).await?;
     let left = before.tally().all() - before.tally().succeeded;
+    if left == 0 {
+        let id = run_view::short(record.id);
+        let failure = Failure::new(format!("run {id} succeeded: nothing is left to run"));
+        return Err(failure.exit(Exit::Refused).hint(format!(
+            "plan again from the same source with `bunraku run resume {id} --replan`"
+        )));
+    }
     if !json {
         output::write(&run_view::summary(&record, &before))?;
     }

@@ -221,7 +221,7 @@ fn announce(server: &Server) -> Result<(), Failure> {
         "health": server.health_address(),
         "ca_fingerprint": server.ca_fingerprint(),
     });
-    crate::output::write(&format!("{ready}\n"))
+    crate::output::json_line(&ready)
 }
 
 /// Raises the limit on file descriptors to what the configured number of connections

@@ -20,6 +20,7 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::signals::termination_signal;
+use crate::{json_mode, output};
 
 #[derive(Args)]
 #[command(after_help = "Examples:
@@ -74,7 +75,16 @@ fn verify_log(arguments: &SignerArguments, section: &SignerSection) -> Result<Ex
     let count = SignatureLog::new(&path).verify().map_err(|error| {
         Failure::new(format!("{} cannot be trusted", path.display())).caused_by(&error)
     })?;
-    crate::output::write(&format!("{}: {count} entries, complete\n", path.display()))?;
+    if json_mode::is_on() {
+        let log = serde_json::json!({"log": path, "entries": count, "complete": true});
+        output::json(&log)?;
+    } else {
+        let entries = match count {
+            1 => "1 entry".to_owned(),
+            count => format!("{count} entries"),
+        };
+        output::write(&format!("{}: {entries}, complete\n", path.display()))?;
+    }
     Ok(Exit::Done)
 }
 
@@ -161,7 +171,7 @@ async fn serve(section: &SignerSection) -> Result<Exit, Failure> {
 }
 
 fn announce(ready: &serde_json::Value) -> Result<(), Failure> {
-    crate::output::write(&format!("{ready}\n"))
+    output::json_line(ready)
 }
 
 fn callers(section: &SignerSection) -> Result<Vec<Caller>, Failure> {

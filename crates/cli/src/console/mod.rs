@@ -11,7 +11,6 @@ mod page;
 mod report;
 mod runs;
 
-use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -26,6 +25,7 @@ use bunraku_wire::Client;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::signals::termination_signal;
+use crate::{json_mode, output};
 use access::ConsoleAuth;
 use page::{PageError, Source, rendered};
 
@@ -41,10 +41,14 @@ pub(crate) async fn serve(
     let address = listener.local_addr()?;
     let door = Arc::new(ConsoleAuth::new(address));
     let pages = pages(Source { client, operator }, Arc::clone(&door));
-    let mut out = anstream::stdout();
-    writeln!(out, "http://{address}/?key={}", door.key())?;
-    out.flush()?;
+    let address = format!("http://{address}/?key={}", door.key());
+    if json_mode::is_on() {
+        output::json_line(&serde_json::json!({"console": address}))?;
+    } else {
+        output::write(&format!("{address}\n"))?;
+    }
     note!("Open this address in a browser on this machine. Press Ctrl-C to stop the console.");
+    let _terminal = crate::waiting::TerminalInUse::new();
     axum::serve(listener, pages)
         .with_graceful_shutdown(async {
             if let Err(error) = termination_signal().await {

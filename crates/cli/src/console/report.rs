@@ -4,8 +4,8 @@ use bunraku_console::{
     ChangeLine, DiffLine, FactLine, LogLine, ReportPage, ResourceLine, Section, Tone,
 };
 use bunraku_wire::api::{
-    EventStatus, LogLine as LoggedLine, NumberedEvent, ReportEvent, ReportState, ReportSummary,
-    ResourceEvent,
+    Cause, EventStatus, LogLine as LoggedLine, NumberedEvent, ReportEvent, ReportState,
+    ReportSummary, ResourceEvent,
 };
 use bunraku_wire::client::Lines;
 use bunraku_wire::endpoints::{Endpoint, FindReport, ListReportEvents};
@@ -58,6 +58,10 @@ pub(super) async fn page(source: &Source, run: &str) -> Result<ReportPage, PageE
                 value,
             })
             .collect(),
+        ordered_run: summary.started.causes.iter().find_map(|cause| match cause {
+            Cause::Run { run } => Some(run.to_string()),
+            _ => None,
+        }),
         resources,
         more,
         unchanged: summary.counts.unchanged,

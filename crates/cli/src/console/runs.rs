@@ -175,6 +175,7 @@ fn step_line(run: &Run, step: StepIndex) -> StepLine {
             _ => Tone::Quiet,
         },
         detail: detail.trim_start_matches(':').trim().to_owned(),
+        report: (run.statuses()[step.at()].started).map(|_| run.node_run(step).to_string()),
     }
 }
 

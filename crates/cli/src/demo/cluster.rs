@@ -7,6 +7,7 @@ use bunraku_wire::api::cluster::{ClusterInvitation, ClusterInviteRequest, Cluste
 use bunraku_wire::endpoints::{InviteServer, ShowCluster};
 
 use super::fleet::{DemoFleet, LOOK, ServerReady};
+use super::panel::Mark;
 use super::process::{Process, ran};
 use super::stage::Stage;
 use crate::connection::failed;
@@ -35,14 +36,16 @@ impl DemoFleet {
     pub(crate) async fn start_cluster(
         &mut self,
         size: usize,
-        stage: &Stage,
+        stage: &mut Stage,
     ) -> Result<(), Failure> {
         std::fs::write(self.directory.join("cluster.toml"), SETTINGS)?;
         let mut init = vec!["init".to_owned(), format!("--datastores={size}")];
         init.extend(self.place(1)?);
         self.cluster_command(&init).await?;
         self.ready = Some(self.start_member(1).await?);
-        stage.note("server-1  started with its own CA and an etcd datastore");
+        stage.add("server-1", "");
+        stage.set("server-1", Mark::Well, "up", "datastore, CA");
+        stage.note("server-1 starts the cluster, with its own CA and datastore")?;
         for number in 2..=size + 1 {
             self.join_member(number, stage).await?;
         }
@@ -56,8 +59,7 @@ impl DemoFleet {
         .await?;
         stage.note(&format!(
             "{size} servers store the data; one more is ready to replace any of them"
-        ));
-        Ok(())
+        ))
     }
 
     fn place(&mut self, number: usize) -> Result<Vec<String>, Failure> {
@@ -150,8 +152,9 @@ impl DemoFleet {
         Ok(())
     }
 
-    async fn join_member(&mut self, number: usize, stage: &Stage) -> Result<(), Failure> {
+    async fn join_member(&mut self, number: usize, stage: &mut Stage) -> Result<(), Failure> {
         let client = self.client()?;
+        stage.add(&format!("server-{number}"), "");
         let request = ClusterInviteRequest { ttl_seconds: 600 };
         let invitation: ClusterInvitation = client
             .call_with(InviteServer, &request)
@@ -169,14 +172,14 @@ impl DemoFleet {
         join.extend(self.place(number)?);
         self.cluster_command(&join).await?;
         self.start_member(number).await?;
-        stage.note(&format!("server-{number}  joined with a one-time token"));
-        Ok(())
+        stage.set(&format!("server-{number}"), Mark::Well, "up", "joined");
+        stage.note(&format!("server-{number} joined with a one-time token"))
     }
 
     /// Reports changes of the datastores until the condition holds.
     async fn wait_for_cluster(
         &mut self,
-        stage: &Stage,
+        stage: &mut Stage,
         is_so: impl Fn(&ClusterStatus) -> bool,
     ) -> Result<(), Failure> {
         let client = self.client()?;
@@ -187,14 +190,18 @@ impl DemoFleet {
                     self.shown_until
                         .is_none_or(|shown_until| event.at > shown_until)
                 });
-                for event in new {
-                    stage.note(&event.what);
+                let mut before = "";
+                for event in
+                    new.filter(|event| event.what != std::mem::replace(&mut before, &event.what))
+                {
+                    stage.note(&event.what)?;
                 }
                 self.shown_until = status
                     .events
                     .last()
                     .map(|event| event.at)
                     .or(self.shown_until);
+                self.show_members(&status, stage);
                 if is_so(&status) {
                     return Ok(());
                 }
@@ -203,8 +210,20 @@ impl DemoFleet {
         }
     }
 
+    /// Shows which of the running servers store data.
+    fn show_members(&self, status: &ClusterStatus, stage: &mut Stage) {
+        for (name, _) in self.running_members() {
+            let stores = status.datastores.iter().any(|it| {
+                let named = it.name.as_ref().is_some_and(|it| *it.as_str() == name);
+                named && it.healthy && !it.learner
+            });
+            let what = if stores { "datastore" } else { "spare" };
+            stage.set(&name, Mark::Well, "up", what);
+        }
+    }
+
     /// Kills a server that stores data with kill -9, while commands are in flight.
-    pub(crate) async fn lose_a_datastore(&mut self, stage: &Stage) -> Result<(), Failure> {
+    pub(crate) async fn lose_a_datastore(&mut self, stage: &mut Stage) -> Result<(), Failure> {
         let size = self.members.len() - 1;
         self.wait_for_cluster(stage, |status| {
             let healthy = status.datastores.iter().filter(|it| it.healthy);
@@ -232,12 +251,13 @@ impl DemoFleet {
             process.kill().await?;
         }
         let killed = Instant::now();
-        stage.note(&format!("{name}  killed, including its datastore"));
+        stage.set(&name, Mark::Gone, "killed", "kill -9, with its datastore");
+        stage.note(&format!("{name} is killed, including its datastore"))?;
         self.all_answer().await?;
+        let answered = killed.elapsed().as_secs_f64();
         stage.note(&format!(
-            "all nodes answered a command {:.1} s after the kill",
-            killed.elapsed().as_secs_f64()
-        ));
+            "all nodes answered a command {answered:.1} s after the kill"
+        ))?;
         self.wait_for_cluster(stage, |status| {
             let whole = status.datastores.iter().filter(|it| {
                 let gone = it.name.as_ref().is_some_and(|it| *it.as_str() == name);
@@ -246,13 +266,18 @@ impl DemoFleet {
             whole.count() == size
         })
         .await?;
+        let repaired = killed.elapsed().as_secs_f64();
         stage.note(&format!(
-            "{size} servers store the data again, {:.1} s after the kill",
-            killed.elapsed().as_secs_f64()
-        ));
+            "{size} servers store the data again, {repaired:.1} s after the kill"
+        ))?;
         self.all_answer().await?;
-        stage.note("all nodes answer; nothing was lost");
-        Ok(())
+        self.losses.killed.push(format!("{name}, with a datastore"));
+        let recovered = [
+            format!("nodes answered in {answered:.1} s"),
+            format!("{size} copies of the data in {repaired:.1} s"),
+        ];
+        self.losses.recovered.extend(recovered);
+        stage.note("all nodes answer; nothing was lost")
     }
 
     /// Ends all servers at once.

@@ -5,12 +5,15 @@
 
 use std::path::{Path, PathBuf};
 
-use bunraku_process::Program;
-use bunraku_wire::api::{ReportEvent, ReportStreamMessage};
+use bunraku_process::{Child, Program};
+use bunraku_wire::api::{ReportEvent, ReportStreamMessage, RunEnding};
 use bunraku_wire::client::Lines;
 use bunraku_wire::endpoints::FollowReports;
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 
 use super::fleet::DemoFleet;
+use super::panel::Mark;
 use super::process::ran;
 use super::stage::Stage;
 use crate::connection::failed;
@@ -56,12 +59,12 @@ const SITE: &str = include_str!("../../../../examples/site/site.yaml");
 
 impl DemoFleet {
     /// Commits code to git and deploys it: compiled for all nodes, visible to none.
-    pub(crate) async fn deploy(&self, stage: &Stage) -> Result<(), Failure> {
+    pub(crate) async fn deploy(&self, stage: &mut Stage) -> Result<(), Failure> {
         self.deploy_with(stage, "").await
     }
 
     /// Does the same with additional work for the database.
-    async fn deploy_with(&self, stage: &Stage, more: &str) -> Result<(), Failure> {
+    async fn deploy_with(&self, stage: &mut Stage, more: &str) -> Result<(), Failure> {
         let repository = self.within("code.git");
         for (name, text) in CODE {
             let path = repository.join(name);
@@ -82,44 +85,53 @@ impl DemoFleet {
         let place = repository.display().to_string();
         self.run_quietly(&["environment", "add", "production", &place])
             .await?;
-        stage.note("environment production created from a git repository, with policy manual");
         self.show(stage, &["environment", "deploy", "production", "--wait"])
             .await?;
-        self.show(stage, &["catalog", "list"]).await
+        self.show_catalogs(stage).await
+    }
+
+    /// Shows the state of every node's catalog in the panel.
+    async fn show_catalogs(&self, stage: &mut Stage) -> Result<(), Failure> {
+        let list = self.run_quietly(&["catalog", "list", "--json"]).await?;
+        let list: Vec<Value> = serde_json::from_str(&list)?;
+        let text = |entry: &Value, key: &str| {
+            let value = entry[key].as_str().unwrap_or_default();
+            value.to_owned()
+        };
+        for entry in &list {
+            let note = format!(
+                "catalog {:.8} compiled, not released",
+                text(entry, "catalog")
+            );
+            stage.set(&text(entry, "node"), Mark::Well, "idle", &note);
+        }
+        Ok(())
     }
 
     /// Deploys the code for a cluster's nodes. The database takes its time, so that there is a
     /// middle of the run in which to kill a server.
-    pub(crate) async fn deploy_and_release_slowly(&self, stage: &Stage) -> Result<(), Failure> {
+    pub(crate) async fn deploy_and_release_slowly(&self, stage: &mut Stage) -> Result<(), Failure> {
         let slow = "\nthe database warms up:\n  cmd.run:\n    - name: sleep 3\n";
         self.deploy_with(stage, slow).await?;
         self.release_and_follow(stage, &["release", "create", "production"])
             .await
     }
 
-    /// Releases to half of the nodes first, then to all. Agents receive the release and run, and
-    /// every event streams back live.
-    pub(crate) async fn release(&self, stage: &mut Stage) -> Result<(), Failure> {
-        self.release_and_follow(
-            stage,
-            &[
-                "release",
-                "create",
-                "production",
-                "--percent",
-                "50",
-                "--reason",
-                "half first",
-            ],
-        )
-        .await?;
-        stage.act("The other nodes follow");
+    /// Releases to half of the nodes. Agents receive the release and run, and every event streams
+    /// back live.
+    pub(crate) async fn release_to_half(&self, stage: &mut Stage) -> Result<(), Failure> {
+        let half = ["release", "create", "production", "--percent", "50"];
+        self.release_and_follow(stage, &half).await
+    }
+
+    /// Releases to the other nodes.
+    pub(crate) async fn release_to_all(&self, stage: &mut Stage) -> Result<(), Failure> {
         self.release_and_follow(stage, &["release", "create", "production"])
             .await
     }
 
     /// Releases a wrong page, and rolls it back.
-    pub(crate) async fn roll_back(&self, stage: &Stage) -> Result<(), Failure> {
+    pub(crate) async fn roll_back(&self, stage: &mut Stage) -> Result<(), Failure> {
         let repository = self.within("code.git");
         std::fs::write(
             repository.join("web/index.html"),
@@ -146,9 +158,25 @@ impl DemoFleet {
 
     /// Runs the example's two applications over four nodes. Each node starts as soon as its
     /// dependencies are done.
-    pub(crate) async fn run_site(&self, stage: &Stage) -> Result<(), Failure> {
+    pub(crate) async fn run_site(&self, stage: &mut Stage) -> Result<(), Failure> {
+        let (mut run, mut lines) = self.start_run(stage)?;
+        while let Some(line) = lines.next_line().await? {
+            show_progress(stage, &line);
+        }
+        end_run(stage, &mut run).await
+    }
+
+    /// Starts the example's ordered run. Returns its process and the lines of its progress.
+    pub(super) fn start_run(&self, stage: &mut Stage) -> Result<(Child, ProgressLines), Failure> {
         let site = self.write_site()?;
-        self.show(stage, &["run", "--site", &site, "--yes"]).await
+        stage.command(&format!("bunraku run --site {site} --yes"))?;
+        let (servers, credentials) = self.operator()?;
+        let mut run = Program::new(std::env::current_exe()?)
+            .args(["run", "--site", &site, "--yes"])
+            .args(["--server", &servers, "--credentials", &credentials])
+            .start()?;
+        let printed = run.stderr.take().ok_or_else(output_in_use)?;
+        Ok((run, BufReader::new(printed).lines()))
     }
 
     pub(super) fn write_site(&self) -> Result<String, Failure> {
@@ -158,9 +186,10 @@ impl DemoFleet {
     }
 
     /// Changes the page of the web nodes, which then cue the load balancers: three cues, one run.
-    pub(crate) async fn cue(&self, stage: &Stage) -> Result<(), Failure> {
-        self.show(stage, &["node", "enable", "dev4.devco.net"])
+    pub(crate) async fn cue(&self, stage: &mut Stage) -> Result<(), Failure> {
+        self.run_quietly(&["node", "enable", "dev4.devco.net"])
             .await?;
+        stage.set("dev4.devco.net", Mark::Well, "idle", "enabled again");
         let define = [
             "trigger",
             "define",
@@ -188,17 +217,18 @@ impl DemoFleet {
             .await?;
         let release = ["release", "create", "production"];
         self.release_and_follow_more(stage, &release, 1).await?;
-        self.show(stage, &["trigger", "history"]).await
+        self.show(stage, &["trigger", "history", "--most", "1"])
+            .await
     }
 
-    async fn release_and_follow(&self, stage: &Stage, command: &[&str]) -> Result<(), Failure> {
+    async fn release_and_follow(&self, stage: &mut Stage, command: &[&str]) -> Result<(), Failure> {
         self.release_and_follow_more(stage, command, 0).await
     }
 
     /// Releases, and reports the runs that this starts, plus this many more, until all have ended.
     async fn release_and_follow_more(
         &self,
-        stage: &Stage,
+        stage: &mut Stage,
         command: &[&str],
         more: usize,
     ) -> Result<(), Failure> {
@@ -217,21 +247,19 @@ impl DemoFleet {
                 continue;
             };
             for event in events {
-                for line in report_view::live(&node, &event.event, false).lines() {
-                    stage.note(line);
-                }
+                show_event(stage, node.as_str(), &event.event)?;
                 running -= usize::from(matches!(event.event, ReportEvent::Finished(_)));
             }
         }
         Ok(())
     }
 
-    async fn show(&self, stage: &Stage, command: &[&str]) -> Result<(), Failure> {
+    pub(super) async fn show(&self, stage: &mut Stage, command: &[&str]) -> Result<(), Failure> {
         self.show_told(stage, command).await.map(|_| ())
     }
 
     /// Runs a command as users type it, and shows its output.
-    async fn show_told(&self, stage: &Stage, command: &[&str]) -> Result<String, Failure> {
+    async fn show_told(&self, stage: &mut Stage, command: &[&str]) -> Result<String, Failure> {
         let words = command.iter().map(|word| {
             if word.contains(' ') {
                 format!("'{word}'")
@@ -240,9 +268,9 @@ impl DemoFleet {
             }
         });
         let typed = words.collect::<Vec<_>>().join(" ");
-        stage.text(&format!("$ bunraku {typed}"));
+        stage.command(&format!("bunraku {typed}"))?;
         let printed_text = self.run_quietly(command).await?;
-        stage.text(&printed_text);
+        stage.text(&printed_text)?;
         Ok(printed_text)
     }
 
@@ -253,6 +281,71 @@ impl DemoFleet {
             .args(["--server", &server, "--credentials", &credentials]);
         ran(program, &command.join(" ")).await
     }
+}
+
+/// Shows an event of a node's run: in the panel, and as a line when the run has ended.
+fn show_event(stage: &mut Stage, node: &str, event: &ReportEvent) -> Result<(), Failure> {
+    match event {
+        ReportEvent::Started(started) => {
+            let causes = crate::node_view::causes(&started.causes, started.more_causes);
+            stage.set(node, Mark::Busy, "running", &causes);
+        }
+        ReportEvent::Resource(resource) => {
+            let what = format!("{}[{}]", resource.type_name, resource.title);
+            stage.set(node, Mark::Busy, "running", &what);
+        }
+        ReportEvent::Finished(finished) => {
+            let counts = report_view::counts(&finished.counts());
+            let (mark, word) = match finished.ending {
+                RunEnding::Succeeded => (Mark::Well, "idle"),
+                _ => (Mark::Gone, "failed"),
+            };
+            stage.set(node, mark, word, &format!("last run: {counts}"));
+            let ending = finished.ending.as_str().replace('_', " ");
+            stage.note(&format!("{node} {ending}: {counts}"))?;
+        }
+        ReportEvent::Log(_) | ReportEvent::Omitted(_) => {}
+    }
+    Ok(())
+}
+
+/// The lines that `bunraku run` prints while it runs.
+pub(super) type ProgressLines = tokio::io::Lines<BufReader<tokio::process::ChildStderr>>;
+
+/// Shows a line of `bunraku run` in the panel: `TIME: NODE is running`.
+pub(super) fn show_progress(stage: &mut Stage, line: &str) {
+    let Some((node, news)) = line
+        .rsplit_once(": ")
+        .and_then(|(_, text)| text.split_once(' '))
+    else {
+        return;
+    };
+    let news = news.split(" (").next().unwrap_or(news);
+    match news.split(' ').next() {
+        Some("is") => stage.set(node, Mark::Busy, "running", "ordered run"),
+        Some("succeeded") => stage.set(node, Mark::Well, "idle", &format!("ordered run {news}")),
+        Some("failed" | "lost") => stage.set(node, Mark::Gone, "failed", news),
+        _ => {}
+    }
+}
+
+/// Shows the summary of an ordered run, which must have succeeded.
+pub(super) async fn end_run(stage: &mut Stage, run: &mut Child) -> Result<(), Failure> {
+    let mut text = String::new();
+    let mut printed = run.stdout.take().ok_or_else(output_in_use)?;
+    printed.read_to_string(&mut text).await?;
+    let status = run.wait().await?;
+    // The plan comes first, and the result last.
+    stage.text(text.rsplit("\n\n").next().unwrap_or_default())?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(Failure::new("the run did not succeed"))
+    }
+}
+
+fn output_in_use() -> Failure {
+    Failure::new("its output is already in use")
 }
 
 /// Returns the number of nodes that a release changed, from the first line of its output.

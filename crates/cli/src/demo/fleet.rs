@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 use bunraku_model::{NodeName, StatusWord};
 use bunraku_store::HeldPort;
 use bunraku_wire::api::{
-    Command, CommandState, CommandStatus, DisableRequest, FactsReply, NewToken, NodeSummary,
-    SendCommand, SentCommand, TokenRequest,
+    Command, CommandState, CommandStatus, FactsReply, NewToken, NodeSummary, ReportPage,
+    ReportSummary, RunEnding, SendCommand, SentCommand, TokenRequest,
 };
 use bunraku_wire::endpoints::{
-    CreateToken, DisableNode, Endpoint, ListNodes, SendCommands, ShowCommand, ShowFacts, WaitQuery,
+    CreateToken, Endpoint, ListNodes, ListReports, ReportsQuery, SendCommands, ShowCommand,
+    ShowFacts, WaitQuery,
 };
 use bunraku_wire::tls::ClientTls;
 use bunraku_wire::{
@@ -20,6 +21,7 @@ use bunraku_wire::{
 };
 use serde::Deserialize;
 
+use super::panel::Mark;
 use super::process::Process;
 use super::stage::Stage;
 use crate::connection::failed;
@@ -47,6 +49,16 @@ pub(crate) struct DemoFleet {
     ports: Vec<HeldPort>,
     /// The time up to which cluster events were reported.
     pub(super) shown_until: Option<jiff::Timestamp>,
+    console: Option<Process>,
+    /// What was killed, and how long it took until everything worked again.
+    pub(super) losses: Losses,
+}
+
+/// What the demo killed, and what came of it.
+#[derive(Default)]
+pub(super) struct Losses {
+    pub(super) killed: Vec<String>,
+    pub(super) recovered: Vec<String>,
 }
 
 /// The data that the server prints when it is ready.
@@ -78,6 +90,8 @@ impl DemoFleet {
             ready: None,
             ports: Vec::new(),
             shown_until: None,
+            console: None,
+            losses: Losses::default(),
         })
     }
 
@@ -89,7 +103,16 @@ impl DemoFleet {
         Ok(number)
     }
 
-    pub(crate) async fn start_server(&mut self, stage: &Stage) -> Result<(), Failure> {
+    /// Tells the stage how to shorten names and paths, and which nodes there will be.
+    pub(crate) fn introduce(&self, stage: &mut Stage) {
+        for (name, _) in NODES {
+            stage.shorten(&self.path(&format!("{name}/machine")), "");
+        }
+        stage.shorten(&format!("{}/", self.directory.display()), "");
+        stage.shorten(".devco.net", "");
+    }
+
+    pub(crate) async fn start_server(&mut self, stage: &mut Stage) -> Result<(), Failure> {
         let started = Instant::now();
         let listen = match &self.ready {
             Some(ready) => ready.listening.to_string(),
@@ -112,21 +135,42 @@ impl DemoFleet {
         )?;
         let line = server.first_line().await?;
         let ready: ServerReady = serde_json::from_str(&line)?;
-        stage.note(&format!(
-            "listening on {}, ready after {:.2} s",
-            ready.listening,
-            started.elapsed().as_secs_f64()
-        ));
-        if self.ready.is_none() {
-            stage.note(&format!("CA fingerprint {}", ready.ca_fingerprint));
-        }
+        stage.add("server", "");
+        stage.set("server", Mark::Well, "up", &ready.listening.to_string());
+        let after = started.elapsed().as_secs_f64();
+        stage.note(&format!("the server is ready after {after:.2} s"))?;
         self.ready = Some(ready);
         self.server = Some(server);
         Ok(())
     }
 
-    pub(crate) async fn start_agents(&mut self, stage: &Stage) -> Result<(), Failure> {
+    /// Starts the console and shows its address.
+    pub(crate) async fn start_console(&mut self, stage: &mut Stage) -> Result<(), Failure> {
+        let (servers, credentials) = self.operator()?;
+        let mut console = Process::start(
+            "the console",
+            &self.directory.join("console.log"),
+            &[
+                "console".to_owned(),
+                "--server".to_owned(),
+                servers,
+                "--credentials".to_owned(),
+                credentials,
+                format!("--end-with-parent={}", std::process::id()),
+            ],
+        )?;
+        let address = console.first_line().await?;
+        stage.note("watch it in a browser, at this address:")?;
+        stage.text(address.trim())?;
+        self.console = Some(console);
+        Ok(())
+    }
+
+    pub(crate) async fn start_agents(&mut self, stage: &mut Stage) -> Result<(), Failure> {
         let client = self.client()?;
+        for (name, role) in NODES {
+            stage.add(name, role);
+        }
         for (name, role) in NODES {
             let request = TokenRequest {
                 ttl_seconds: 600,
@@ -187,26 +231,23 @@ impl DemoFleet {
         Ok(())
     }
 
-    /// Reports each node as it joins, connects, and submits its facts.
-    async fn watch_joining(&self, client: &Client, stage: &Stage) -> Result<(), Failure> {
-        let mut shown_until = HashSet::new();
+    /// Shows each node as it joins, connects, and submits its facts.
+    async fn watch_joining(&self, client: &Client, stage: &mut Stage) -> Result<(), Failure> {
+        let mut described = HashSet::new();
         loop {
             for node in nodes(client).await? {
                 let name = node.name.to_string();
-                if shown_until.insert((name.clone(), "joined")) {
-                    stage.note(&format!("{name}  joined"));
-                }
-                if node.word != StatusWord::New && shown_until.insert((name.clone(), "connected")) {
-                    stage.note(&format!("{name}  connected"));
-                }
-                if node.fact_set.is_some() && shown_until.insert((name.clone(), "facts")) {
-                    stage.note(&format!(
-                        "{name}  {}",
-                        self.describe_facts(client, &node.name).await?
-                    ));
+                if described.contains(&name) {
+                } else if node.fact_set.is_some() && node.word != StatusWord::New {
+                    let facts = self.describe_facts(client, &node.name).await?;
+                    stage.set(&name, Mark::Well, "idle", &facts);
+                    stage.note(&format!("{name} joined: {facts}"))?;
+                    described.insert(name);
+                } else {
+                    stage.set(&name, Mark::Busy, "joined", "");
                 }
             }
-            if shown_until.len() == 3 * NODES.len() {
+            if described.len() == NODES.len() {
                 return Ok(());
             }
             tokio::time::sleep(LOOK).await;
@@ -217,18 +258,13 @@ impl DemoFleet {
         let reply = client.call(ShowFacts.at(node)).await;
         let reply: FactsReply = reply.map_err(|error| failed(&error))?;
         let fact = |path: &str| {
-            reply
-                .facts
-                .get(path)
-                .and_then(|value| value.as_str())
-                .unwrap_or("?")
-                .to_owned()
+            let value = reply.facts.get(path).and_then(|value| value.as_str());
+            value.unwrap_or("?").to_owned()
         };
         Ok(format!(
-            "facts: {} {}, kernel {}, role {}",
+            "{} {}, role {}",
             fact("os.name"),
             fact("os.release.full"),
-            fact("kernelrelease"),
             fact("role")
         ))
     }
@@ -247,14 +283,13 @@ impl DemoFleet {
         Ok((servers.join(","), self.path("server/operator")))
     }
 
-    pub(crate) async fn wait_until_all_answer(&self, stage: &Stage) -> Result<(), Failure> {
+    pub(crate) async fn wait_until_all_answer(&self, stage: &mut Stage) -> Result<(), Failure> {
         let started = Instant::now();
         self.all_answer().await?;
         stage.note(&format!(
             "all four answered a command within {:.2} s",
             started.elapsed().as_secs_f64()
-        ));
-        Ok(())
+        ))
     }
 
     /// Sends a command to every node and waits for every answer. A request may fail while a cluster
@@ -280,74 +315,110 @@ impl DemoFleet {
         Ok(())
     }
 
-    pub(crate) async fn disable_one(&self, stage: &Stage) -> Result<(), Failure> {
-        let client = self.client()?;
-        let request = DisableRequest {
-            reason: "disk replacement".to_owned(),
-        };
-        client
-            .call_with(DisableNode.at(&node_name("dev4.devco.net")), &request)
-            .await
-            .map_err(|error| failed(&error))?;
-        stage.note("dev4.devco.net  disabled: disk replacement");
+    pub(crate) async fn disable_one(&self, stage: &mut Stage) -> Result<(), Failure> {
+        let node = "dev4.devco.net";
+        let reason = "disk replacement".to_owned();
+        let reason = ["node", "disable", node, "--reason", &reason];
+        self.show(stage, &reason).await?;
+        stage.set(node, Mark::Attention, "disabled", "disk replacement");
         Ok(())
     }
 
     /// Queues a command for a disconnected node, kills the server without warning, and restarts it.
     /// The node still gets its command.
-    pub(crate) async fn lose_the_server(&mut self, stage: &Stage) -> Result<(), Failure> {
+    pub(crate) async fn lose_the_server(&mut self, stage: &mut Stage) -> Result<(), Failure> {
         let away = "dev2.devco.net";
         if let Some(mut agent) = self.agents.remove(away) {
             agent.kill().await?;
         }
-        stage.note(&format!("{away}  agent killed"));
+        stage.set(away, Mark::Gone, "lost", "agent killed");
+        stage.note(&format!("the agent of {away} is killed"))?;
         let client = self.client()?;
         let sent = send(&client, vec![node_name(away)]).await?;
-        stage.note(&format!("{away}  command queued"));
+        stage.note(&format!("a command is queued for {away}"))?;
         if let Some(mut server) = self.server.take() {
             server.kill().await?;
         }
-        stage.note("server killed");
+        let killed = Instant::now();
+        stage.set("server", Mark::Gone, "killed", "kill -9");
+        stage.note("the server is killed (kill -9)")?;
         self.start_server(stage).await?;
+        let served = killed.elapsed().as_secs_f64();
         self.start_agent(away)?;
         let client = self.client()?;
         for sent in &sent {
             wait_for_answer(&client, sent).await?;
         }
+        stage.set(away, Mark::Well, "idle", "answered the queued command");
         stage.note(&format!(
-            "{away}  reconnected and answered the queued command"
-        ));
-        loop {
-            let back = nodes(&client).await?;
-            if back
-                .iter()
-                .all(|node| matches!(node.word, StatusWord::Idle | StatusWord::Disabled))
-            {
-                stage.note("all four are connected again; nothing was lost");
-                return Ok(());
-            }
+            "{away} reconnected and answered the queued command"
+        ))?;
+        let returned =
+            |node: &NodeSummary| matches!(node.word, StatusWord::Idle | StatusWord::Disabled);
+        while !nodes(&client).await?.iter().all(returned) {
             tokio::time::sleep(LOOK).await;
         }
-    }
-
-    pub(crate) async fn show_nodes(&self, stage: &mut Stage) -> Result<(), Failure> {
-        stage.act("The status of every node (`bunraku node list`)");
-        let table = crate::node_view::table(nodes(&self.client()?).await?);
-        stage.text(&table.render());
+        stage.note("all four are connected again; nothing was lost")?;
+        let all = killed.elapsed().as_secs_f64();
+        self.losses = Losses {
+            killed: vec![
+                "the server (kill -9), with a command waiting".to_owned(),
+                format!("the agent of {away}"),
+            ],
+            recovered: vec![
+                format!("server ready again after {served:.1} s"),
+                format!("all nodes connected after {all:.1} s"),
+            ],
+        };
         Ok(())
     }
 
-    pub(crate) fn show_what_to_try(&self, stage: &mut Stage) {
-        let Some(ready) = &self.ready else { return };
-        stage.act("The demo keeps running; try this in another terminal");
-        stage.text(&format!(
-            "export BUNRAKU_SERVERS={} BUNRAKU_CREDENTIALS={}\nbunraku console\nbunraku node \
-             list\nbunraku facts show dev1.devco.net role\nbunraku node ping dev1.devco.net \
-             dev2.devco.net\nbunraku cert list\nbunraku cert revoke dev3.devco.net --reason 'just \
-             trying'\n\nPress Ctrl-C here to stop everything and clean up.",
-            ready.listening,
-            self.directory.join("server/operator").display()
-        ));
+    /// Ends with what was killed, what was lost, and how long recovery took.
+    pub(crate) async fn summarise(&self, stage: &mut Stage, next: &str) -> Result<(), Failure> {
+        let client = self.client()?;
+        let query = ReportsQuery {
+            limit: Some(500),
+            ..ReportsQuery::default()
+        };
+        let page: ReportPage = client
+            .call(ListReports.with_query((), &query))
+            .await
+            .map_err(|error| failed(&error))?;
+        let succeeded = |report: &&ReportSummary| {
+            let finished = report.finished.as_ref();
+            finished.is_some_and(|finished| finished.ending == RunEnding::Succeeded)
+        };
+        let (all, good) = (
+            page.reports.len(),
+            page.reports.iter().filter(succeeded).count(),
+        );
+        if good != all {
+            return Err(Failure::new(format!("only {good} of {all} runs succeeded")));
+        }
+        let lines = [
+            ("killed", self.losses.killed.join("; ")),
+            (
+                "lost",
+                "nothing: every command was answered, and no run was lost or repeated".to_owned(),
+            ),
+            ("recovery", self.losses.recovered.join("; ")),
+            ("runs", format!("{all} on four nodes, all succeeded")),
+            ("next", next.to_owned()),
+        ];
+        stage.finish(&lines).await
+    }
+
+    pub(crate) fn show_what_to_try(&self, stage: &mut Stage) -> Result<(), Failure> {
+        let (servers, credentials) = self.operator()?;
+        note!(
+            "\nThe demo keeps running. Try this in another terminal:\n\n  \
+             export BUNRAKU_SERVERS={servers} \\\n         BUNRAKU_CREDENTIALS={credentials}\n  \
+             bunraku status\n  bunraku node list\n  bunraku facts show dev1.devco.net role\n  \
+             bunraku report list\n  bunraku release list production\n\n\
+             Press Ctrl-C here to stop everything and clean up."
+        );
+        stage.close();
+        Ok(())
     }
 
     /// Ends all processes.
@@ -359,8 +430,8 @@ impl DemoFleet {
                 .map(|mut agent| async move { agent.end().await }),
         )
         .await;
-        if let Some(mut server) = self.server.take() {
-            server.end().await;
+        for mut process in self.console.take().into_iter().chain(self.server.take()) {
+            process.end().await;
         }
         self.end_members().await;
     }

@@ -3,9 +3,10 @@
 mod cluster;
 mod code;
 mod fleet;
+mod panel;
 mod process;
 mod stage;
 mod takeover;
 
 pub(crate) use fleet::DemoFleet;
-pub(crate) use stage::Stage;
+pub(crate) use stage::{Stage, StageOptions};

@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use bunraku_model::RunId;
 use bunraku_plan::run::RunSummary;
-use bunraku_process::Program;
 use bunraku_wire::api::{Cause, ReportPage, RunEnding, ServerStatus};
 use bunraku_wire::endpoints::{Endpoint, ListReports, ListRuns, ReportsQuery, ShowServer};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 
+use super::code::{end_run, show_progress};
 use super::fleet::{DemoFleet, LOOK};
+use super::panel::Mark;
 use super::stage::Stage;
 use crate::connection::failed;
 use crate::failure::Failure;
@@ -22,46 +22,50 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 impl DemoFleet {
     /// Runs the site, kills the leader of the run, and checks the result.
-    pub(crate) async fn run_through_a_kill(&mut self, stage: &Stage) -> Result<(), Failure> {
-        let site = self.write_site()?;
-        stage.text(&format!("$ bunraku run --site {site} --yes"));
-        let (servers, credentials) = self.operator()?;
-        let mut run = Program::new(std::env::current_exe()?)
-            .args(["run", "--site", &site, "--yes"])
-            .args(["--server", &servers, "--credentials", &credentials])
-            .start()?;
-        let taken = || Failure::new("its output is already in use");
-        let printed = run.stderr.take().ok_or_else(taken)?;
-        let mut summary = run.stdout.take().ok_or_else(taken)?;
-        let mut lines = BufReader::new(printed).lines();
-        let (mut killed, mut next) = (None, None);
+    pub(crate) async fn run_through_a_kill(&mut self, stage: &mut Stage) -> Result<(), Failure> {
+        let (mut run, mut lines) = self.start_run(stage)?;
+        let mut killed: Option<(String, Instant)> = None;
+        let mut next = None;
         while let Some(line) = lines.next_line().await? {
-            stage.text(&line);
-            if killed.is_none() && line.contains(MIDDLE) {
-                let leader = self.kill_the_leader().await?;
-                stage.note(&format!("{leader}, the leader of the run, killed"));
-                killed = Some(leader);
-            } else if killed.is_some() && next.is_none() {
+            show_progress(stage, &line);
+            match &killed {
+                None if line.contains(MIDDLE) => {
+                    stage.note("dev1 runs, and the others wait for it")?;
+                    let leader = self.kill_the_leader().await?;
+                    stage.set(
+                        &leader,
+                        Mark::Gone,
+                        "killed",
+                        "kill -9, while it led the run",
+                    );
+                    stage.note(&format!("{leader}, the leader of the run, is killed"))?;
+                    killed = Some((leader, Instant::now()));
+                }
                 // Every line after the kill comes from the new leader.
-                next = self.who_leads().await;
+                Some((_, at)) if next.is_none() => {
+                    next = (self.who_leads().await).map(|name| (name, at.elapsed()));
+                }
+                _ => {}
             }
         }
-        let mut text = String::new();
-        summary.read_to_string(&mut text).await?;
-        let status = run.wait().await?;
-        // The plan was shown before. Only the summary is new.
-        stage.text(text.rsplit("\n\n").next().unwrap_or_default());
-        let Some(killed) = killed.filter(|_| status.success()) else {
-            return Err(Failure::new("the run did not succeed"));
+        end_run(stage, &mut run).await?;
+        let Some((killed, _)) = killed else {
+            return Err(Failure::new("the run ended before its leader was killed"));
         };
-        stage.note(&format!(
-            "{} took over the run from its log",
-            next.unwrap_or_else(|| "another server".to_owned())
-        ));
+        let mut by = "another server".to_owned();
+        if let Some((next, after)) = next {
+            let after = after.as_secs_f64();
+            self.losses
+                .recovered
+                .push(format!("run taken over in {after:.1} s"));
+            by = next;
+        }
+        stage.note(&format!("{by} took over the run from its log"))?;
+        self.losses.killed.push(format!("{killed}, leading a run"));
         self.show_who_ran(stage).await?;
         self.restart_member(&killed).await?;
-        stage.note(&format!("{killed} restarted"));
-        Ok(())
+        stage.set(&killed, Mark::Well, "up", "restarted");
+        stage.note(&format!("{killed} is restarted"))
     }
 
     /// Waits until a server leads the run, and kills that server.
@@ -94,7 +98,7 @@ impl DemoFleet {
     }
 
     /// Shows from the reports that each node ran once.
-    async fn show_who_ran(&self, stage: &Stage) -> Result<(), Failure> {
+    async fn show_who_ran(&self, stage: &mut Stage) -> Result<(), Failure> {
         let client = self.client()?;
         let runs: Vec<RunSummary> = client
             .call(ListRuns)
@@ -130,7 +134,6 @@ impl DemoFleet {
                 nodes.len()
             )));
         }
-        stage.note("four reports from four nodes: each ran exactly once, and all succeeded");
-        Ok(())
+        stage.note("four reports from four nodes: each ran exactly once, and all succeeded")
     }
 }

@@ -7,6 +7,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use jiff::Timestamp;
 
 use super::screen::{Progress, ScreenSize, screen};
+use crate::waiting::TerminalInUse;
 
 /// The redraw interval without events, because times still change.
 pub(crate) const REDRAW: Duration = Duration::from_millis(150);
@@ -14,6 +15,7 @@ pub(crate) const REDRAW: Duration = Duration::from_millis(150);
 pub(crate) struct LiveView {
     lines: MultiProgress,
     block: ProgressBar,
+    _terminal: TerminalInUse,
 }
 
 impl LiveView {
@@ -22,7 +24,11 @@ impl LiveView {
         let block = lines.add(ProgressBar::new_spinner());
         let style = ProgressStyle::with_template("{msg}");
         block.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
-        Self { lines, block }
+        Self {
+            lines,
+            block,
+            _terminal: TerminalInUse::new(),
+        }
     }
 
     /// Prints a permanent line.

@@ -41,14 +41,18 @@ fn a_cluster_loses_a_datastore_and_carries_on() {
     let text = demo_text(demo, &directory);
     for shown in [
         "3 servers store the data; one more is ready to replace any of them",
-        ", the leader of the run, killed",
+        ", the leader of the run, is killed",
         "took over the run from its log",
         "four reports from four nodes: each ran exactly once, and all succeeded",
         "removed from the datastores",
         "3 servers store the data again",
         "all nodes answer; nothing was lost",
+        ", leading a run; ",
+        "\n  recovery  run taken over in ",
     ] {
         assert!(text.contains(shown), "`{shown}` is missing in:\n{text}");
     }
+    let widest = text.lines().map(|line| line.chars().count()).max();
+    assert!(widest.is_some_and(|widest| widest <= 100), "{text}");
     assert!(!directory.exists());
 }

@@ -109,9 +109,31 @@ fn split_words(call: &str) -> Vec<String> {
         .collect()
 }
 
+/// Splits an example as a shell does, up to a comment, a pipe or the next command.
+fn shell_words(line: &str) -> Vec<String> {
+    let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
+    for c in line.split("  ").next().unwrap_or_default().chars() {
+        match (c, quote) {
+            (c, Some(open)) if c == open => quote = None,
+            (c, Some(_)) => word.get_or_insert_default().push(c),
+            ('\'' | '"', None) => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
+            (' ', None) => words.extend(word.take()),
+            (c, None) => word.get_or_insert_default().push(c),
+        }
+    }
+    words.extend(word);
+    let end = |word: &String| ["#", "|", ">", "&&", ";"].contains(&word.as_str());
+    let end = words.iter().position(end).unwrap_or(words.len());
+    words.truncate(end);
+    words
+}
+
 /// The help of each command, requested once.
 #[derive(Default)]
-struct Helps {
+pub(crate) struct Helps {
     texts: BTreeMap<Vec<String>, String>,
 }
 
@@ -146,6 +168,35 @@ impl Helps {
                 .any(|word| word == flag);
             (!known).then(|| format!("`{name}` has no flag `{flag}`"))
         })
+    }
+
+    /// Returns the words of every command that has no subcommands, or works without one.
+    pub(crate) fn leaves(&mut self) -> Vec<Vec<String>> {
+        let mut leaves = Vec::new();
+        let mut open = vec![Vec::new()];
+        while let Some(path) = open.pop() {
+            let commands = self.commands(&path);
+            if !path.is_empty() && !self.help(&path).contains(" <COMMAND>") {
+                leaves.push(path.clone());
+            }
+            for command in commands.into_iter().filter(|it| it != "help") {
+                let mut path = path.clone();
+                path.push(command);
+                open.push(path);
+            }
+        }
+        leaves.sort();
+        leaves
+    }
+
+    /// Returns the words of every example in the help of a command, without the program's name.
+    pub(crate) fn examples(&mut self, path: &[String]) -> Vec<Vec<String>> {
+        let help = self.help(path);
+        let lines = help.lines().skip_while(|line| !line.starts_with("Example"));
+        lines
+            .filter_map(|line| line.strip_prefix("  bunraku "))
+            .map(shell_words)
+            .collect()
     }
 
     fn commands(&mut self, path: &[String]) -> BTreeSet<String> {

@@ -190,6 +190,15 @@ fn a_failure_skips_what_waits_for_it_and_resume_does_what_is_left() {
         "what succeeded is not done again: {finished:?}"
     );
 
+    // Nothing is left of the run that succeeded.
+    let runs = server.json(&["run", "list"]);
+    let done = runs[0]["id"].as_str().expect("an id").to_owned();
+    let again = server.operator(&["run", "resume", &done, "--yes"]);
+    let shown = all_output(&again);
+    assert_eq!(again.status.code(), Some(4), "{shown}");
+    assert!(shown.contains("nothing is left to run"), "{shown}");
+    assert_eq!(lines(&order), finished, "nothing ran");
+
     // With another site, the difference is shown before anything runs.
     std::fs::write(path, LAMP.replace("dev4", "dev2")).expect("written");
     let other = server.operator(&["run", "resume", &id, "--replan"]);

@@ -253,6 +253,16 @@ fn wrong_invocations_say_what_is_wrong_and_what_to_do() {
             );
         }
     }
+    // The first release has nothing to be compared with, and says how to see it.
+    let first = all_output(&server.operator(&["release", "diff", "production", "1"]));
+    assert!(
+        first.contains("these are the first catalogs of 1 node"),
+        "{first}"
+    );
+    assert!(
+        first.contains("`bunraku release show production 1`"),
+        "{first}"
+    );
     let list = server.json(&["release", "list", "production"]);
     assert_eq!(list["releases"].as_array().map(Vec::len), Some(1), "{list}");
     assert!(list["hold"].is_null(), "{list}");

@@ -104,7 +104,11 @@ impl Supervisor {
             Ok(process) => process,
             Err(why) => return SupervisorEvent::Failed(why),
         };
-        tracing::info!(generation = order.generation, pid = ?process.pid(), "the datastore is running");
+        tracing::info!(
+            generation = order.generation,
+            pid = process.pid(),
+            "the datastore is running"
+        );
         self.state.send_replace(DatastoreState::Running {
             generation: order.generation.clone(),
             pid: process.pid(),

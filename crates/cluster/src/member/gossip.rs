@@ -179,11 +179,20 @@ impl Driver {
     }
 }
 
+fn state_word(state: MemberState) -> &'static str {
+    match state {
+        MemberState::Alive => "alive",
+        MemberState::Suspect => "suspect",
+        MemberState::Dead => "dead",
+        MemberState::Left => "left",
+    }
+}
+
 fn log_changes(before: &BTreeMap<NodeName, PeerState>, after: &BTreeMap<NodeName, PeerState>) {
     for (name, seen) in after {
         let known = before.get(name).map(|known| known.state);
         if known != Some(seen.state) {
-            tracing::info!(member = %name, state = ?seen.state, said_by = %seen.said_by, "a member changed");
+            tracing::info!(member = %name, state = state_word(seen.state), said_by = %seen.said_by, "a member changed");
         }
     }
 }

@@ -194,7 +194,7 @@ impl Environments {
                         nodes => format!("{nodes} nodes"),
                     }
                 ),
-                "move them to another one with `bunraku node assign NODE… ENVIRONMENT`",
+                "move them to another one with `bunraku node assign`",
             ));
         }
         self.code.forget(name).await.map_err(code_error)?;
@@ -283,9 +283,8 @@ impl Environments {
                 (Some(near), _) => format!("did you mean `{near}`?"),
                 (None, false) => "list them with `bunraku environment list`".to_owned(),
                 (None, true) => {
-                    format!(
-                        "there is none yet; create it with `bunraku environment add {name} URL`"
-                    )
+                    "there is none yet; `bunraku environment add -h` shows how to create it"
+                        .to_owned()
                 }
             }),
         })

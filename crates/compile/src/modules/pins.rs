@@ -121,7 +121,7 @@ impl Modules {
         let verified = verified.map_err(|error| {
             let hint = match error {
                 VerifyError::UnknownKey(_) => {
-                    Some("trust its key with `bunraku module trust KEY.pub`".to_owned())
+                    Some("trust its key with `bunraku module trust`".to_owned())
                 }
                 _ => None,
             };

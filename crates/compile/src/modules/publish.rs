@@ -227,8 +227,8 @@ async fn checked(package: Bytes, read: &ReadKeys) -> Result<VerifiedModule, Serv
 
 fn refused(error: &VerifyError) -> ServiceError {
     let hint = match error {
-        VerifyError::UnknownKey(_) => "trust its key with `bunraku module trust KEY.pub`",
-        VerifyError::Unsigned => "sign it with `bunraku module sign FILE --key KEY`",
+        VerifyError::UnknownKey(_) => "trust its key with `bunraku module trust`",
+        VerifyError::Unsigned => "sign it with `bunraku module sign`",
         VerifyError::RevokedKey(_) => "sign it with another key, under a new version",
         _ => "pack and sign it again",
     };

@@ -247,7 +247,7 @@ impl Certificates {
             return Err(ServiceError::conflict(
                 format!("`{}` already has {count} valid certificates", holder.name),
                 format!(
-                    "revoke those that are not in use: `bunraku cert revoke {} --serial SERIAL --reason REASON`",
+                    "revoke those that are not in use, by their serial numbers: `bunraku cert revoke {} --serial`",
                     holder.name
                 ),
             ));

@@ -150,7 +150,7 @@ impl Reports {
         if let [first, ..] = place.also_claimed_by.as_slice() {
             return Err(ServiceError::Conflict {
                 message: format!("`{}` and `{first}` both report run `{text}`", place.node),
-                hint: Some("a node may claim a run of another one: list the reports of each with `bunraku report list --node NODE`".to_owned()),
+                hint: Some("a node may claim a run of another one: list the reports of each with `bunraku report list --node`".to_owned()),
             });
         }
         self.show(&place.node, place.run).await

@@ -235,8 +235,7 @@ impl Triggers {
             return Err(ServiceError::Invalid {
                 message: "a trigger needs hosts to start runs on".to_owned(),
                 hint: Some(
-                    "list them, or define them with `bunraku trigger define NAME --query …`"
-                        .to_owned(),
+                    "list them, or define them with `bunraku trigger define --query`".to_owned(),
                 ),
             });
         }

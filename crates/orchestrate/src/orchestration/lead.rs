@@ -248,7 +248,7 @@ impl Leader<'_> {
         if over && end.outcome == RunOutcome::Succeeded {
             self.inner.plans.unpin(id, self.run.plan()).await?;
         }
-        tracing::info!(run = %id, outcome = ?end.outcome, "a run has ended");
+        tracing::info!(run = %id, outcome = %format!("{:?}", end.outcome).to_lowercase(), "a run has ended");
         Ok(over)
     }
 }

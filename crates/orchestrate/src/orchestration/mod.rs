@@ -27,7 +27,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bunraku_model::{RunId, ServerId};
-use bunraku_plan::run::{NewRun, Run, RunDetail, RunEnd, RunLog, RunRecord, RunSummary, StepState};
+use bunraku_plan::run::{
+    NewRun, Run, RunDetail, RunEnd, RunLog, RunOutcome, RunRecord, RunSummary, StepState,
+};
 use bunraku_plan::{RunPlan, StaleNode, StepIndex};
 use bunraku_store::{Compare, SharedStore, Transaction, WatchStart, settle};
 use futures::StreamExt;
@@ -218,7 +220,7 @@ impl Orchestration {
         let (message, hint) = match purpose {
             PlanPurpose::Resume => (
                 "the plan of that run cannot be completed any more",
-                "see what a new plan would change with `bunraku run resume RUN --replan`",
+                "see what a new plan would change with `bunraku run resume --replan`",
             ),
             PlanPurpose::NewRun => (
                 "the plan has changed since it was made",
@@ -275,6 +277,12 @@ impl Orchestration {
         }
         let before = Arc::new(detail.plan);
         let (run, _) = Run::of_record(&detail.record, before.clone(), detail.log.entries);
+        if !replanned && run.outcome() == Some(RunOutcome::Succeeded) {
+            return Err(ServiceError::conflict(
+                format!("run {earlier} succeeded: nothing is left to run"),
+                format!("plan again with `bunraku run resume {earlier} --replan`"),
+            ));
+        }
         let succeeded = |step: StepIndex| run.statuses()[step.at()].state == StepState::Succeeded;
         Ok(bunraku_plan::unchanged_steps(&before, plan, succeeded))
     }

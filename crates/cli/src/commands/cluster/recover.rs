@@ -98,6 +98,7 @@ fn confirmed(arguments: &RecoverArguments) -> Result<bool, Failure> {
             .exit(Exit::Refused)
             .hint("read the text above, then pass `--yes`"));
     }
+    let _terminal = crate::waiting::TerminalInUse::new();
     eprint!("Type `recover` to continue: ");
     let mut line = String::new();
     std::io::stdin().lock().read_line(&mut line)?;

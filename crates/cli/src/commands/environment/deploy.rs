@@ -72,7 +72,7 @@ async fn hint_at_release(
         .map_err(|error| failed(&error))?;
     if detail.summary.policy == ReleasePolicy::Manual {
         note!(
-            "\nhint: nodes keep their catalogs until you release the new ones. See what changes with\n`bunraku release diff {name}`, then run `bunraku release create {name}`"
+            "\nhint: nodes keep their catalogs until you release the new ones. See what changes with\n`bunraku release diff {name} --held`, then run `bunraku release create {name}`"
         );
     }
     Ok(())
@@ -85,6 +85,7 @@ async fn wait_for(
     mut number: u64,
     quiet: bool,
 ) -> Result<DeployStatus, Failure> {
+    crate::waiting::for_what("deploying, and compiling all nodes");
     let mut printed = 0;
     loop {
         let wait = WaitQuery { wait_seconds: 20 };

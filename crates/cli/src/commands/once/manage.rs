@@ -178,7 +178,7 @@ async fn list(client: &Client, json: bool) -> Result<Exit, Failure> {
         .call(ListOnceTasks)
         .await
         .map_err(|error| failed(&error))?;
-    let empty = "no once tasks yet\n\nhint: define one with `bunraku once define NAME -f FILE`";
+    let empty = "no once tasks yet\n\nhint: `bunraku once define -h` shows how to define one";
     if !output::has_rows(&all, json, empty)? {
         return Ok(Exit::Done);
     }
