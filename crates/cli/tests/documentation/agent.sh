@@ -1,0 +1,1 @@
+echo '{"name": "web-1.example.com", "version": "1", "environment": "production", "resources": [{"type": "Notify", "title": "hello", "tags": ["web"], "parameters": {}}], "edges": [], "classes": []}' > catalog.json

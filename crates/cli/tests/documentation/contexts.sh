@@ -1,0 +1,1 @@
+bunraku cert issue alice --role operator --out ./alice

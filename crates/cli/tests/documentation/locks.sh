@@ -1,0 +1,2 @@
+printf '#!/bin/sh\n' > deploy
+chmod +x deploy
