@@ -32,6 +32,9 @@ pub(crate) enum AuditCommand {
   bunraku audit list --outcome refused --json | jq -r '.[].message'")]
     List(ListArguments),
     /// Print new audit records as they are written
+    #[command(
+        after_help = "Examples:\n  bunraku audit follow\n  bunraku audit follow --after 1207"
+    )]
     Follow {
         /// Begin after this record
         #[arg(long, value_name = "NUMBER")]
@@ -40,7 +43,7 @@ pub(crate) enum AuditCommand {
     /// Check that no record was changed, removed or added
     #[command(after_help = "Examples:
   bunraku audit verify
-  bunraku audit verify --anchor 1207:9f86d081884c7d65…
+  bunraku audit verify --anchor 1207:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
   bunraku audit verify --file audit.jsonl
 
 Exit code 1: the log is not intact.")]
@@ -53,7 +56,7 @@ Exit code 1: the log is not intact.")]
         anchors: Vec<Anchor>,
     },
     /// Print all audit records, oldest first, as JSON lines
-    #[command(after_help = "Example:
+    #[command(after_help = "Examples:
   bunraku audit export --out audit.jsonl
   bunraku audit export --after 1207 >> audit.jsonl")]
     Export {

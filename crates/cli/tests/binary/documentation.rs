@@ -38,6 +38,7 @@ const SHARED: &[&str] = &[
     "contexts",
     "json",
     "api",
+    "audit",
     "console",
     "operating",
     "cluster",

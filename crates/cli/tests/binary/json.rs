@@ -15,6 +15,7 @@ use crate::support::{Running, ServerProcess, Site, all_output, bunraku};
 /// elsewhere, or below with other words.
 const NOT_HERE: &[&str] = &[
     "agent",
+    "audit follow",
     "console",
     "demo",
     "man",
