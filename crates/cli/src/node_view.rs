@@ -153,7 +153,7 @@ fn cause(cause: &Cause) -> String {
             name,
             reason: Some(reason),
         } => format!("{name} ({reason})"),
-        Cause::Run { run } => format!("run {run}"),
+        Cause::Run { run } => format!("run {}", crate::run_view::short(*run)),
         Cause::Trigger(trigger) => format!("trigger {}", trigger.name),
     }
 }

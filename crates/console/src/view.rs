@@ -116,6 +116,8 @@ pub struct ReportLine {
     pub tone: Tone,
     pub when: String,
     pub why: String,
+    /// The id of the ordered run that caused it.
+    pub ordered_run: Option<String>,
     /// `3 changed, 1 failed of 40`.
     pub counts: String,
     /// The first resources that failed.

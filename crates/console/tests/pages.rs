@@ -44,6 +44,7 @@ fn report() -> ReportLine {
         tone: Tone::Bad,
         when: "3 s ago".to_owned(),
         why: HOSTILE.to_owned(),
+        ordered_run: Some(HOSTILE.to_owned()),
         counts: "1 failed of 3".to_owned(),
         failures: vec![HOSTILE.to_owned()],
     }

@@ -3,7 +3,7 @@
 use bunraku_console::{Count, FactLine, NodeLine, NodePage, NodesPage, ReportLine, Section, Tone};
 use bunraku_model::{Connection, NodeName, StatusWord};
 use bunraku_wire::api::{
-    CompileStatus, CompileStatusRequest, FactsReply, NodeQueue, NodeSummary, ReportPage,
+    Cause, CompileStatus, CompileStatusRequest, FactsReply, NodeQueue, NodeSummary, ReportPage,
     ReportState, ReportSummary,
 };
 use bunraku_wire::endpoints::{
@@ -250,6 +250,15 @@ fn fact_lines(reply: &FactsReply) -> Vec<FactLine> {
     lines.collect()
 }
 
+/// Returns the ordered run that caused a node's run.
+pub(super) fn ordered_run(report: &ReportSummary) -> Option<String> {
+    let mut causes = report.started.causes.iter();
+    causes.find_map(|cause| match cause {
+        Cause::Run { run } => Some(run.to_string()),
+        _ => None,
+    })
+}
+
 pub(super) fn report_line(report: &ReportSummary, now: Timestamp) -> ReportLine {
     let failures = report.failures.iter().take(3).map(|failure| {
         let message = failure.message.as_deref().unwrap_or("failed");
@@ -266,6 +275,7 @@ pub(super) fn report_line(report: &ReportSummary, now: Timestamp) -> ReportLine 
         },
         when: format!("{} ago", ago(report.first_received, now)),
         why: causes(&report.started.causes, report.started.more_causes),
+        ordered_run: ordered_run(report),
         counts: counts(&report.counts),
         failures: failures.collect(),
     }

@@ -2,7 +2,10 @@
 
 use bunraku_console::{Count, EnvironmentLine, OverviewPage, Section, Tone};
 use bunraku_plan::run::RunSummary;
-use bunraku_wire::api::{EnvironmentSummary, NodeSummary, ReleaseList, ReleaseState, ReportPage};
+use bunraku_wire::api::{
+    EnvironmentSummary, NodeSummary, ReleaseHold, ReleaseKind, ReleaseList, ReleasePolicy,
+    ReleaseState, ReportPage,
+};
 use bunraku_wire::endpoints::{
     Endpoint, ListEnvironments, ListNodes, ListReleases, ListReports, ListRuns, ReportsQuery,
 };
@@ -111,6 +114,22 @@ fn environment_line(
                 )
             },
         ),
-        hold: (releases.hold.as_ref()).map(|hold| format!("held by {}: {}", hold.by, hold.reason)),
+        hold: (releases.hold.as_ref())
+            .filter(|hold| is_in_effect(hold, environment, releases))
+            .map(|hold| format!("held by {}: {}", hold.by, hold.reason)),
     }
+}
+
+/// Returns whether a hold still matters: it stops automatic releases, or nothing was released since.
+fn is_in_effect(
+    hold: &ReleaseHold,
+    environment: &EnvironmentSummary,
+    releases: &ReleaseList,
+) -> bool {
+    let newest = releases.releases.first();
+    let released_since = newest.is_some_and(|newest| {
+        let is_rollback = matches!(newest.kind, ReleaseKind::Rollback { .. });
+        newest.created > hold.since && !is_rollback
+    });
+    environment.policy == ReleasePolicy::Auto || !released_since
 }

@@ -4,12 +4,13 @@ use bunraku_console::{
     ChangeLine, DiffLine, FactLine, LogLine, ReportPage, ResourceLine, Section, Tone,
 };
 use bunraku_wire::api::{
-    Cause, EventStatus, LogLine as LoggedLine, NumberedEvent, ReportEvent, ReportState,
-    ReportSummary, ResourceEvent,
+    EventStatus, LogLine as LoggedLine, NumberedEvent, ReportEvent, ReportState, ReportSummary,
+    ResourceEvent,
 };
 use bunraku_wire::client::Lines;
 use bunraku_wire::endpoints::{Endpoint, FindReport, ListReportEvents};
 
+use super::nodes::ordered_run;
 use super::page::{PageError, Source, local};
 use crate::report_view::{head_lines, result_word, state};
 
@@ -58,10 +59,7 @@ pub(super) async fn page(source: &Source, run: &str) -> Result<ReportPage, PageE
                 value,
             })
             .collect(),
-        ordered_run: summary.started.causes.iter().find_map(|cause| match cause {
-            Cause::Run { run } => Some(run.to_string()),
-            _ => None,
-        }),
+        ordered_run: ordered_run(&summary),
         resources,
         more,
         unchanged: summary.counts.unchanged,
