@@ -7,7 +7,7 @@ use bunraku_model::{NodeName, Role};
 use bunraku_wire::trust;
 use bunraku_wire::{
     Client, ClientError, ClientOptions, Credentials, OperatorProof, PrivateKey,
-    ReloadableClientTls, ServerAddress,
+    ReloadableClientTls, RequestedCertificate, ServerAddress,
 };
 
 use jiff::Timestamp;
@@ -104,9 +104,7 @@ pub(crate) fn own_name(global: &Global, loaded: &LoadedConfig) -> Result<NodeNam
 pub(crate) fn operator_proof(
     global: &Global,
     loaded: &LoadedConfig,
-    certificate_request: &str,
-    role: Role,
-    server_names: &[String],
+    requested: &RequestedCertificate<'_>,
 ) -> Result<Option<OperatorProof>, Failure> {
     let credentials = credentials(global, loaded)?;
     let Some(identity) = credentials.identity()? else {
@@ -116,14 +114,7 @@ pub(crate) fn operator_proof(
         return Ok(None);
     }
     let key = PrivateKey::load(&credentials.key_path())?;
-    let proof = OperatorProof::create(
-        identity.certificate(),
-        &key,
-        certificate_request,
-        role,
-        server_names,
-        Timestamp::now(),
-    )?;
+    let proof = OperatorProof::create(identity.certificate(), &key, requested, Timestamp::now())?;
     Ok(Some(proof))
 }
 

@@ -9,7 +9,8 @@ use bunraku_model::Role;
 use bunraku_wire::api::RenewRequest;
 use bunraku_wire::endpoints::RenewCertificate;
 use bunraku_wire::{
-    Client, Credentials, OperatorProof, PrivateKey, ReloadableClientTls, Request, trust,
+    Client, Credentials, OperatorProof, PrivateKey, ReloadableClientTls, Request,
+    RequestedCertificate, trust,
 };
 use jiff::Timestamp;
 
@@ -66,9 +67,12 @@ async fn refresh(
         let proof = OperatorProof::create(
             certificate,
             &key,
-            &certificate_request,
-            Role::Operator,
-            &[],
+            &RequestedCertificate {
+                certificate_request: &certificate_request,
+                role: Role::Operator,
+                server_names: &[],
+                groups: &certificate.groups,
+            },
             Timestamp::now(),
         )?;
         let request = RenewRequest {

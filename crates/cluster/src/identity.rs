@@ -136,6 +136,7 @@ fn sign(
     let grant = Grant {
         name: name.clone(),
         role: Role::Server,
+        groups: std::collections::BTreeSet::new(),
         lifetime,
         dns_names,
         ip_addresses,

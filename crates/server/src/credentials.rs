@@ -49,6 +49,7 @@ pub(crate) async fn ensure(
         certificate_request,
         role: wanted.role,
         server_names,
+        groups: std::collections::BTreeSet::new(),
         proof: None,
     };
     let issued = match (

@@ -116,6 +116,7 @@ impl SignerHandle {
         Ok(SignedCertificate {
             name: signed.name().map_err(SignerError::Certificate)?,
             role: signed.role,
+            groups: signed.groups,
             pem: certificate,
             serial: signed.serial,
             fingerprint: signed.fingerprint,

@@ -1,6 +1,9 @@
 //! What servers ask the signer, and what it answers.
 
+use std::collections::BTreeSet;
+
 use bunraku_model::Role;
+use bunraku_model::access::GroupName;
 use bunraku_wire::OperatorProof;
 use bunraku_wire::Serial;
 use bunraku_wire::api::cluster::AuthorityFiles;
@@ -54,6 +57,9 @@ pub struct SignAsk {
     pub lifetime_seconds: i64,
     /// Names and addresses to serve under.
     pub server_names: Vec<String>,
+    /// The groups of an operator.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub groups: BTreeSet<GroupName>,
     pub proof: Option<OperatorProof>,
     pub issuer: IssuerChoice,
 }

@@ -2,7 +2,8 @@
 //! change them.
 
 use bunraku_model::Role;
-use bunraku_wire::Certificate;
+use bunraku_model::access::{ADMINISTRATORS, GroupName};
+use bunraku_wire::{Certificate, RequestedCertificate};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -101,27 +102,32 @@ impl SigningPolicy {
                 "request the role `server`",
             ));
         }
+        if ask.role != Role::Operator && !ask.groups.is_empty() {
+            return Err(Refusal::forbidden(
+                "only an operator's certificate may have groups",
+                "request the role `operator`",
+            ));
+        }
         if let Some(proof) = &ask.proof {
-            let operator = proof
-                .check(
-                    authorities,
-                    &ask.certificate_request,
-                    ask.role,
-                    &ask.server_names,
-                    now,
+            let requested = RequestedCertificate {
+                certificate_request: &ask.certificate_request,
+                role: ask.role,
+                server_names: &ask.server_names,
+                groups: &ask.groups,
+            };
+            let operator = proof.check(authorities, &requested, now).map_err(|error| {
+                Refusal::forbidden(
+                    format!("the operator's proof is not valid: {error}"),
+                    "repeat the command with valid operator credentials",
                 )
-                .map_err(|error| {
-                    Refusal::forbidden(
-                        format!("the operator's proof is not valid: {error}"),
-                        "repeat the command with valid operator credentials",
-                    )
-                })?;
+            })?;
             if revoked.contains(&operator.serial) {
                 return Err(Refusal::forbidden(
                     format!("the operator `{}` is revoked", operator.common_name),
                     "use other operator credentials",
                 ));
             }
+            check_requester(&operator, ask, name)?;
             return Ok(Some(operator.common_name));
         }
         self.check_without_proof(ask, name, caller).map(|()| None)
@@ -152,6 +158,16 @@ impl SigningPolicy {
         let hint = "use `bunraku cert issue` of this version with operator credentials";
         match ask.role {
             Role::Node => Ok(()),
+            // Their names are known, but nobody vouches for their groups.
+            Role::Operator
+                if !ask.groups.is_empty()
+                    && !self.operators_without_proof.iter().any(|it| it == "*") =>
+            {
+                Err(Refusal::forbidden(
+                    format!("the groups of `{name}` need the proof of an operator"),
+                    hint,
+                ))
+            }
             Role::Operator if matches_any(&self.operators_without_proof, name) => Ok(()),
             Role::Operator => Err(Refusal::forbidden(
                 format!("the operator `{name}` needs the proof of an operator"),
@@ -170,6 +186,28 @@ impl SigningPolicy {
             }
         }
     }
+}
+
+/// Decides what an operator may request. The signer does not know the access rules of servers, so
+/// it goes by the certificate: groups limit their holder to renewing it unchanged, unless
+/// `administrators` is one of them.
+fn check_requester(operator: &Certificate, ask: &SignAsk, name: &str) -> Result<(), Refusal> {
+    let is_administrator = |group: &GroupName| group.as_str() == ADMINISTRATORS;
+    if operator.groups.is_empty() || operator.groups.iter().any(is_administrator) {
+        return Ok(());
+    }
+    let is_renewal =
+        ask.role == Role::Operator && operator.common_name == name && operator.groups == ask.groups;
+    if is_renewal || ask.role == Role::Node {
+        return Ok(());
+    }
+    Err(Refusal::forbidden(
+        format!(
+            "the groups of `{}` only allow renewing that certificate unchanged",
+            operator.common_name
+        ),
+        format!("use operator credentials without groups, or with the group `{ADMINISTRATORS}`"),
+    ))
 }
 
 fn days(seconds: i64) -> String {

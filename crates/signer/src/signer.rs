@@ -224,6 +224,7 @@ impl Signer {
         let grant = Grant {
             name: request.name().clone(),
             role: ask.role,
+            groups: ask.groups.clone(),
             lifetime: SignedDuration::from_secs(ask.lifetime_seconds),
             dns_names,
             ip_addresses,
@@ -244,6 +245,7 @@ impl Signer {
                 "key": ContentId::of(request.public_key_info()),
                 "not_after": signed.not_after,
                 "server_names": ask.server_names,
+                "groups": ask.groups,
                 "operator": operator,
                 "issuer": issuer.certificate().common_name,
             }),

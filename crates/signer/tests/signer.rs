@@ -1,8 +1,10 @@
 //! A signer behind a socket: what it signs, what it refuses, and what it remembers.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
+use bunraku_model::access::GroupName;
 use bunraku_model::{NodeName, Role};
 use bunraku_signer::{
     Ask, Caller, IssuerChoice, RefusalKind, SignAsk, SignatureLog, Signer, SignerError,
@@ -12,7 +14,9 @@ use bunraku_signer::{
 use bunraku_wire::key::KeyKind;
 use bunraku_wire::revocation::RevokedCertificate;
 use bunraku_wire::tls::{client_config_exact, server_config_exact};
-use bunraku_wire::{Certificate, Credentials, OperatorProof, PrivateKey, Request};
+use bunraku_wire::{
+    Certificate, Credentials, OperatorProof, PrivateKey, Request, RequestedCertificate,
+};
 use jiff::Timestamp;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
@@ -36,6 +40,7 @@ impl Key {
             role,
             lifetime_seconds: 3600,
             server_names: Vec::new(),
+            groups: BTreeSet::new(),
             proof: None,
             issuer: IssuerChoice::Current,
         }
@@ -46,9 +51,12 @@ impl Key {
         let proof = OperatorProof::create(
             certificate,
             &self.key,
-            &ask.certificate_request,
-            ask.role,
-            &ask.server_names,
+            &RequestedCertificate {
+                certificate_request: &ask.certificate_request,
+                role: ask.role,
+                server_names: &ask.server_names,
+                groups: &ask.groups,
+            },
             Timestamp::now(),
         );
         SignAsk {
@@ -204,6 +212,71 @@ async fn an_operator_needs_the_proof_of_an_operator_who_is_not_revoked() {
             .unwrap_err()
             .contains("is revoked")
     );
+}
+
+fn groups(names: &[&str]) -> BTreeSet<GroupName> {
+    names
+        .iter()
+        .map(|name| name.parse().expect("a group"))
+        .collect()
+}
+
+#[tokio::test]
+async fn groups_need_a_proof_and_limit_their_holder_to_renewals() {
+    let (_directory, signer) = started(|_| {}).await;
+    let first = Key::of("operator.s1");
+    let certificate = signer.signs(first.ask(Role::Operator)).await.unwrap();
+    let with_groups = |key: &Key, role, names: &[&str]| SignAsk {
+        groups: groups(names),
+        ..key.ask(role)
+    };
+    // Only operators have groups, and a server alone cannot ask for them.
+    let node = with_groups(&Key::of("web-1"), Role::Node, &["dba"]);
+    assert!(signer.signs(node).await.is_err());
+    let server = with_groups(&Key::of("s1"), Role::Server, &["dba"]);
+    assert!(
+        signer
+            .signs(first.prove(&certificate, server))
+            .await
+            .is_err()
+    );
+    let alone = with_groups(&first, Role::Operator, &["administrators"]);
+    assert!(signer.signs(alone).await.is_err());
+    // A server that adds a group to what the operator signed is refused.
+    let bob = Key::of("bob");
+    let mut changed = first.prove(&certificate, with_groups(&bob, Role::Operator, &["dba"]));
+    changed.groups = groups(&["administrators"]);
+    assert!(signer.signs(changed.clone()).await.is_err());
+    changed.groups = BTreeSet::new();
+    assert!(signer.signs(changed).await.is_err());
+
+    let wanted = with_groups(&bob, Role::Operator, &["dba", "oncall"]);
+    let signed = signer.signs(first.prove(&certificate, wanted)).await;
+    let signed = signed.expect("an operator asked for it");
+    assert_eq!(signed.groups, groups(&["dba", "oncall"]));
+    // Its holder renews it with these groups, and with no others.
+    let renewed = with_groups(&bob, Role::Operator, &["dba", "oncall"]);
+    let renewed = signer.signs(bob.prove(&signed, renewed)).await;
+    assert_eq!(renewed.expect("renewed").groups, signed.groups);
+    for names in [&[][..], &["dba"], &["dba", "oncall", "administrators"]] {
+        let other = with_groups(&bob, Role::Operator, names);
+        let refused = signer.signs(bob.prove(&signed, other)).await.unwrap_err();
+        assert!(refused.contains("renewing"), "{refused}");
+    }
+    // And it requests nothing for others.
+    for (name, role) in [("eve", Role::Operator), ("s9", Role::Server)] {
+        let other = with_groups(&Key::of(name), role, &[]);
+        assert!(signer.signs(bob.prove(&signed, other)).await.is_err());
+    }
+
+    // A member of `administrators` may.
+    let carol = Key::of("carol");
+    let wanted = with_groups(&carol, Role::Operator, &["administrators"]);
+    let carols = signer.signs(first.prove(&certificate, wanted)).await;
+    let carols = carols.expect("an administrator");
+    let dave = with_groups(&Key::of("dave"), Role::Operator, &["dba"]);
+    let signed = signer.signs(carol.prove(&carols, dave)).await;
+    assert_eq!(signed.expect("signed").groups, groups(&["dba"]));
 }
 
 #[tokio::test]

@@ -240,6 +240,7 @@ fn prepare(directory: &Path) -> Result<ReloadableClientTls> {
         let grant = Grant {
             name: node.clone(),
             role,
+            groups: std::collections::BTreeSet::new(),
             lifetime: SignedDuration::from_hours(24),
             dns_names: Vec::new(),
             ip_addresses: match role {

@@ -3,12 +3,16 @@
 //! Reading does not mean trusting: nothing here checks the signature. TLS does that before an
 //! identity is taken from a connection.
 
+use std::collections::BTreeSet;
+
+use bunraku_model::access::GroupName;
 use bunraku_model::{InvalidName, NodeName, Role};
 use jiff::{SignedDuration, Timestamp};
 use rustls::pki_types::CertificateDer;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::fingerprint::Fingerprint;
+use crate::groups::groups_of;
 use crate::serial::Serial;
 
 /// Puppet's `pp_auth_role`, the extension that holds a certificate's role.
@@ -32,6 +36,8 @@ pub struct Certificate {
     pub common_name: String,
     /// The role. A certificate without a role is a node's.
     pub role: Role,
+    /// The groups of an operator. Empty for others.
+    pub groups: BTreeSet<GroupName>,
     pub serial: Serial,
     pub fingerprint: Fingerprint,
     pub not_before: Timestamp,
@@ -61,9 +67,11 @@ impl Certificate {
         let common_name = single_common_name(parsed.subject()).ok_or(CertificateError::Damaged(
             "it needs exactly one common name",
         ))?;
+        let role = role_of(&parsed)?;
         Ok(Self {
             common_name: common_name.to_owned(),
-            role: role_of(&parsed)?,
+            role,
+            groups: groups_of(&parsed, role)?,
             serial: Serial::from_bytes(parsed.raw_serial())
                 .map_err(|_| CertificateError::Damaged("its serial number is not valid"))?,
             fingerprint: Fingerprint::of(der),

@@ -5,7 +5,10 @@
 //! bound to one request, so somebody who records it can only have the same certificate signed
 //! again, for a key that they do not hold.
 
+use std::collections::BTreeSet;
+
 use bunraku_model::Role;
+use bunraku_model::access::GroupName;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -15,6 +18,16 @@ use crate::key::{KeyError, PrivateKey};
 
 /// The longest difference between the clocks of an operator and a signer.
 const CLOCKS: SignedDuration = SignedDuration::from_mins(15);
+
+/// The contents of a certificate that an operator requests. The proof covers all of them.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestedCertificate<'a> {
+    /// PKCS#10, PEM.
+    pub certificate_request: &'a str,
+    pub role: Role,
+    pub server_names: &'a [String],
+    pub groups: &'a BTreeSet<GroupName>,
+}
 
 /// An operator's signature over a request for a certificate.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
@@ -49,12 +62,10 @@ impl OperatorProof {
     pub fn create(
         operator: &Certificate,
         key: &PrivateKey,
-        certificate_request: &str,
-        role: Role,
-        server_names: &[String],
+        requested: &RequestedCertificate<'_>,
         at: Timestamp,
     ) -> Result<Self, KeyError> {
-        let text = signed_text(certificate_request, role, server_names, at);
+        let text = signed_text(requested, at);
         Ok(Self {
             certificate: operator.to_pem(),
             at,
@@ -67,9 +78,7 @@ impl OperatorProof {
     pub fn check(
         &self,
         authorities: &[&Certificate],
-        certificate_request: &str,
-        role: Role,
-        server_names: &[String],
+        requested: &RequestedCertificate<'_>,
         now: Timestamp,
     ) -> Result<Certificate, ProofError> {
         let operator = Certificate::from_pem(&self.certificate)?;
@@ -88,7 +97,7 @@ impl OperatorProof {
         if now.duration_since(self.at).abs() > CLOCKS {
             return Err(ProofError::Time(self.at));
         }
-        let text = signed_text(certificate_request, role, server_names, self.at);
+        let text = signed_text(requested, self.at);
         let signature = hex::decode(&self.signature).map_err(|_| ProofError::Signature)?;
         if operator.verifies(&text, &signature) {
             Ok(operator)
@@ -100,21 +109,17 @@ impl OperatorProof {
 
 /// Returns the text that an operator signs. No part can be mistaken for another, because it is
 /// JSON.
-fn signed_text(
-    certificate_request: &str,
-    role: Role,
-    server_names: &[String],
-    at: Timestamp,
-) -> Vec<u8> {
-    let role = role.to_string();
-    let parts = (
-        "bunraku operator proof 1",
-        certificate_request.trim(),
-        role,
-        server_names,
-        at,
-    );
-    serde_json::to_vec(&parts).expect("plain data that JSON can hold")
+fn signed_text(requested: &RequestedCertificate<'_>, at: Timestamp) -> Vec<u8> {
+    let request = requested.certificate_request.trim();
+    let (role, names) = (requested.role.to_string(), requested.server_names);
+    let text = if requested.groups.is_empty() {
+        // The text before there were groups.
+        serde_json::to_vec(&("bunraku operator proof 1", request, role, names, at))
+    } else {
+        let groups = requested.groups;
+        serde_json::to_vec(&("bunraku operator proof 2", request, role, names, groups, at))
+    };
+    text.expect("plain data that JSON can hold")
 }
 
 #[cfg(test)]
@@ -131,6 +136,7 @@ mod tests {
         let grant = Grant {
             name,
             role,
+            groups: BTreeSet::new(),
             lifetime: SignedDuration::from_hours(1),
             dns_names: Vec::new(),
             ip_addresses: Vec::new(),
@@ -148,34 +154,55 @@ mod tests {
         for kind in [KeyKind::EcdsaP256, KeyKind::Rsa2048] {
             let key = PrivateKey::generate(kind).unwrap();
             let alice = signed(&authority, Role::Operator, &key);
-            let proof =
-                OperatorProof::create(&alice, &key, "request", Role::Operator, &[], now).unwrap();
+            let none = BTreeSet::new();
+            let wanted = RequestedCertificate {
+                certificate_request: "request",
+                role: Role::Operator,
+                server_names: &[],
+                groups: &none,
+            };
+            let proof = OperatorProof::create(&alice, &key, &wanted, now).unwrap();
             let trusted = [authority.certificate()];
-            let check = |proof: &OperatorProof, request: &str, role, names: &[String], at| {
+            let check = |proof: &OperatorProof, wanted: RequestedCertificate<'_>, at| {
                 proof
-                    .check(&trusted, request, role, names, at)
+                    .check(&trusted, &wanted, at)
                     .map_err(|error| error.to_string())
             };
-            assert!(check(&proof, "request", Role::Operator, &[], now).is_ok());
-            assert!(check(&proof, "another", Role::Operator, &[], now).is_err());
-            assert!(check(&proof, "request", Role::Server, &[], now).is_err());
-            assert!(check(&proof, "request", Role::Operator, &["a".to_owned()], now).is_err());
+            assert!(check(&proof, wanted, now).is_ok());
+            let (names, groups) = (["a".to_owned()], BTreeSet::from(["ops".parse().unwrap()]));
+            for other in [
+                RequestedCertificate {
+                    certificate_request: "another",
+                    ..wanted
+                },
+                RequestedCertificate {
+                    role: Role::Server,
+                    ..wanted
+                },
+                RequestedCertificate {
+                    server_names: &names,
+                    ..wanted
+                },
+                RequestedCertificate {
+                    groups: &groups,
+                    ..wanted
+                },
+            ] {
+                assert!(check(&proof, other, now).is_err(), "{other:?}");
+                // And the other way around.
+                let proof = OperatorProof::create(&alice, &key, &other, now).unwrap();
+                assert!(check(&proof, other, now).is_ok(), "{other:?}");
+                assert!(check(&proof, wanted, now).is_err(), "{other:?}");
+            }
             let later = now + SignedDuration::from_mins(30);
-            assert!(check(&proof, "request", Role::Operator, &[], later).is_err());
-            assert!(
-                proof
-                    .check(&[other.certificate()], "request", Role::Operator, &[], now)
-                    .is_err()
-            );
+            assert!(check(&proof, wanted, later).is_err());
+            assert!(proof.check(&[other.certificate()], &wanted, now).is_err());
             let node = signed(&authority, Role::Node, &key);
-            let forged =
-                OperatorProof::create(&node, &key, "request", Role::Operator, &[], now).unwrap();
-            assert!(check(&forged, "request", Role::Operator, &[], now).is_err());
+            let forged = OperatorProof::create(&node, &key, &wanted, now).unwrap();
+            assert!(check(&forged, wanted, now).is_err());
             let stranger = PrivateKey::generate(kind).unwrap();
-            let stolen =
-                OperatorProof::create(&alice, &stranger, "request", Role::Operator, &[], now)
-                    .unwrap();
-            assert!(check(&stolen, "request", Role::Operator, &[], now).is_err());
+            let stolen = OperatorProof::create(&alice, &stranger, &wanted, now).unwrap();
+            assert!(check(&stolen, wanted, now).is_err());
         }
     }
 }

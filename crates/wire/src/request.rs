@@ -6,8 +6,10 @@
 //! registration and private extensions are copied, as Puppet's own authority does: they are
 //! facts that a person put on the machine, and grant nothing here.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use bunraku_model::access::GroupName;
 use bunraku_model::{InvalidName, NodeName, Role};
 use jiff::{SignedDuration, Timestamp};
 use rcgen::{CertificateParams, DistinguishedName, DnType};
@@ -48,6 +50,8 @@ pub struct Grant {
     /// The name, which must match the name in the request.
     pub name: NodeName,
     pub role: Role,
+    /// The groups of an operator. Must be empty for other roles.
+    pub groups: BTreeSet<GroupName>,
     /// Lifetime from now, limited by the end of the authority's own certificate.
     pub lifetime: SignedDuration,
     /// Names that the holder may serve under, besides its own.
@@ -63,6 +67,7 @@ pub struct Grant {
 pub struct SignedCertificate {
     pub name: NodeName,
     pub role: Role,
+    pub groups: BTreeSet<GroupName>,
     /// The certificate alone, without its authority's.
     pub pem: String,
     pub serial: Serial,

@@ -121,6 +121,7 @@ async fn agent(
         certificate_request,
         role: Role::Node,
         server_names: Vec::new(),
+        groups: std::collections::BTreeSet::new(),
         proof: None,
     };
     let issued = server.operator.call_with(IssueCertificate, &issue).await;

@@ -1,7 +1,9 @@
 //! `bunraku cert`: list, sign, issue, revoke.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use bunraku_model::access::GroupName;
 use bunraku_model::{NodeName, Role};
 use bunraku_wire::api::{
     CertificateEntry, CertificateState, IssueRequest, IssuedCertificate, PendingRequest,
@@ -11,7 +13,7 @@ use bunraku_wire::endpoints::{
     Endpoint, IssueCertificate, ListCertificateRequests, ListCertificates,
     RejectCertificateRequest, RevokeCertificates, SignCertificateRequest,
 };
-use bunraku_wire::{Client, Credentials, OperatorProof, Request};
+use bunraku_wire::{Client, Credentials, OperatorProof, Request, RequestedCertificate};
 use clap::Subcommand;
 use jiff::Timestamp;
 
@@ -47,7 +49,9 @@ pub(crate) enum CertCommand {
         node: NodeName,
     },
     /// Create credentials in a directory
-    #[command(after_help = "Example:\n  bunraku cert issue alice --role operator --out ./alice")]
+    #[command(
+        after_help = "Examples:\n  bunraku cert issue alice --role operator --out ./alice\n  bunraku cert issue bob --role operator --group dba --out ./bob"
+    )]
     Issue {
         /// Name in the certificate
         name: NodeName,
@@ -60,6 +64,9 @@ pub(crate) enum CertCommand {
         /// Additional name or address of a server; repeatable
         #[arg(long = "server-name", value_name = "NAME")]
         server_names: Vec<String>,
+        /// Group of an operator, for access rules; repeatable
+        #[arg(long = "group", value_name = "GROUP")]
+        groups: Vec<GroupName>,
     },
     /// Revoke the certificates of a name and close its connections
     #[command(
@@ -79,8 +86,8 @@ pub(crate) enum CertCommand {
 
 pub(crate) fn run(command: CertCommand, context: &Context) -> Result<Exit, Failure> {
     let json = context.global.json;
-    let prove = |request: &str, role: Role, names: &[String]| {
-        operator_proof(&context.global, &context.loaded, request, role, names)
+    let prove = |requested: &RequestedCertificate<'_>| {
+        operator_proof(&context.global, &context.loaded, requested)
     };
     context.with_client(|client| async move {
         match command {
@@ -108,11 +115,13 @@ pub(crate) fn run(command: CertCommand, context: &Context) -> Result<Exit, Failu
                 role,
                 out,
                 server_names,
+                groups,
             } => {
                 let certificate = WantedCertificate {
                     name,
                     role,
                     server_names,
+                    groups: groups.into_iter().collect(),
                 };
                 issue(&client, certificate, &Credentials::new(out), prove).await
             }
@@ -142,7 +151,15 @@ async fn list(client: &Client, json: bool) -> Result<Exit, Failure> {
         output::json(&entries)?;
         return Ok(Exit::Done);
     }
-    let mut table = Table::new(&["NAME", "ROLE", "STATE", "ENDS", "SIGNED BY", "SERIAL"]);
+    let mut table = Table::new(&[
+        "NAME",
+        "ROLE",
+        "GROUPS",
+        "STATE",
+        "ENDS",
+        "SIGNED BY",
+        "SERIAL",
+    ]);
     for entry in entries {
         let state = match entry.state {
             CertificateState::Valid => "valid".to_owned(),
@@ -151,7 +168,13 @@ async fn list(client: &Client, json: bool) -> Result<Exit, Failure> {
         };
         let ends = entry.not_after.strftime("%Y-%m-%d").to_string();
         let (name, role) = (entry.name.to_string(), entry.role.to_string());
-        table.row(vec![name, role, state, ends, entry.signed_by, entry.serial]);
+        let groups: Vec<&str> = entry.groups.iter().map(GroupName::as_str).collect();
+        let groups = match groups.as_slice() {
+            [] => "-".to_owned(),
+            groups => groups.join(","),
+        };
+        let (by, serial) = (entry.signed_by, entry.serial);
+        table.row(vec![name, role, groups, state, ends, by, serial]);
     }
     table.print()?;
     Ok(Exit::Done)
@@ -192,6 +215,7 @@ struct WantedCertificate {
     name: NodeName,
     role: Role,
     server_names: Vec<String>,
+    groups: BTreeSet<GroupName>,
 }
 
 /// The key is created here; only the request leaves this machine. The signer accepts it because
@@ -202,10 +226,14 @@ async fn issue(
         name,
         role,
         server_names,
+        groups,
     }: WantedCertificate,
     credentials: &Credentials,
-    prove: impl Fn(&str, Role, &[String]) -> Result<Option<OperatorProof>, Failure>,
+    prove: impl Fn(&RequestedCertificate<'_>) -> Result<Option<OperatorProof>, Failure>,
 ) -> Result<Exit, Failure> {
+    if role != Role::Operator && !groups.is_empty() {
+        return Err(Failure::usage("`--group` is only for the role `operator`"));
+    }
     if credentials.certificate_path().exists() || credentials.key_path().exists() {
         let place = credentials.directory().display();
         return Err(
@@ -215,11 +243,17 @@ async fn issue(
     }
     let key = credentials.load_or_create_key()?;
     let certificate_request = Request::create(&name, &key)?;
-    let proof = prove(&certificate_request, role, &server_names)?;
+    let proof = prove(&RequestedCertificate {
+        certificate_request: &certificate_request,
+        role,
+        server_names: &server_names,
+        groups: &groups,
+    })?;
     let request = IssueRequest {
         certificate_request,
         role,
         server_names,
+        groups,
         proof,
     };
     let issued: IssuedCertificate = client

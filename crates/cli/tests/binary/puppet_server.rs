@@ -35,6 +35,7 @@ fn identity(authority: &Authority, who: &str, role: Role) -> (String, PrivateKey
     let grant = Grant {
         name: NodeName::new(who).expect("a name"),
         role,
+        groups: std::collections::BTreeSet::new(),
         lifetime: SignedDuration::from_hours(24),
         dns_names: Vec::new(),
         ip_addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],

@@ -1,5 +1,8 @@
 //! The inventory of all signed certificates.
 
+use std::collections::BTreeSet;
+
+use bunraku_model::access::GroupName;
 use bunraku_model::{ContentId, NodeName, Role};
 use bunraku_store::{KeyValue, Transaction, settle};
 use bunraku_wire::api::CertificateEntry;
@@ -17,6 +20,9 @@ use crate::{ServiceError, keys};
 pub(crate) struct StoredCertificate {
     pub name: NodeName,
     pub role: Role,
+    /// The groups of an operator.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub groups: BTreeSet<GroupName>,
     pub serial: Serial,
     pub fingerprint: Fingerprint,
     /// The hash of the public key. It tells whether a request comes from the same holder.
@@ -51,6 +57,7 @@ impl StoredCertificate {
         Self {
             name: signed.name.clone(),
             role: signed.role,
+            groups: signed.groups.clone(),
             serial: signed.serial.clone(),
             fingerprint: signed.fingerprint,
             key: ContentId::of(request.public_key_info()),

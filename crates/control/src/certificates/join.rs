@@ -1,5 +1,6 @@
 //! The first certificate of a machine that has none.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bunraku_model::{ContentId, NodeName, Role};
@@ -10,6 +11,7 @@ use futures::StreamExt;
 
 use super::inventory::{Claim, StoredCertificate};
 use super::pending::StoredRequest;
+use super::signing::WantedContents;
 use super::{Certificates, parse_request, tokens};
 use crate::{ServiceError, keys};
 
@@ -137,7 +139,12 @@ impl Certificates {
         claim: Claim,
         paid_with: Transaction,
     ) -> Result<Option<StoredCertificate>, ServiceError> {
-        let signed = self.sign_request(request, Role::Node, &[], None).await?;
+        let wanted = WantedContents {
+            role: Role::Node,
+            server_names: &[],
+            groups: &BTreeSet::new(),
+        };
+        let signed = self.sign_request(request, wanted, None).await?;
         let issuer = self.issuer_of(&signed.pem);
         let stored = StoredCertificate::new(&signed, request, by, issuer);
         self.nodes.register(request.name()).await?;

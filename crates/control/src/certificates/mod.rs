@@ -40,7 +40,7 @@ use crate::{Nodes, ServiceError};
 
 use inventory::{Claim, StoredCertificate, claimed_meanwhile};
 use revoke::SignedLists;
-use signing::KnownAuthority;
+use signing::{KnownAuthority, WantedContents};
 
 /// The most valid certificates that a name may have for a renewal to add another.
 const MOST_VALID: usize = 4;
@@ -171,7 +171,7 @@ impl Certificates {
         self.authority.trusted_pem()
     }
 
-    /// Issues the next certificate to the holder of one: same name, same role.
+    /// Issues the next certificate to the holder of one: same name, same role, same groups.
     ///
     /// A certificate can be renewed from the middle of its lifetime on, and only
     /// while its name has few valid certificates, so that a stolen key does not
@@ -201,7 +201,12 @@ impl Certificates {
                 ca: self.authority_pem(),
             });
         }
-        let signed = self.sign_request(&request, holder.role, &[], proof).await?;
+        let wanted = WantedContents {
+            role: holder.role,
+            server_names: &[],
+            groups: &holder.groups,
+        };
+        let signed = self.sign_request(&request, wanted, proof).await?;
         self.record_or_refuse(&signed, &request, "renewal", claim, standing)
             .await?;
         Ok(self.issued(&signed))
@@ -241,6 +246,8 @@ impl Certificates {
         let newest = valid
             .into_iter()
             .filter(|stored| stored.key == key && stored.serial != holder.serial)
+            // A renewal never changes the groups.
+            .filter(|stored| stored.groups == holder.groups)
             .filter(|stored| now < earliest_renewal(stored.not_before, stored.not_after))
             .max_by_key(|stored| stored.not_after);
         if newest.is_none() && count >= MOST_VALID {
@@ -267,13 +274,13 @@ impl Certificates {
             Signer::Operator(operator) => (operator.name.as_str(), self.validity(operator).await?),
         };
         let claim = self.claim(&parsed).await?;
+        let wanted = WantedContents {
+            role: request.role,
+            server_names: &request.server_names,
+            groups: &request.groups,
+        };
         let signed = self
-            .sign_request(
-                &parsed,
-                request.role,
-                &request.server_names,
-                request.proof.as_ref(),
-            )
+            .sign_request(&parsed, wanted, request.proof.as_ref())
             .await?;
         self.record_or_refuse(&signed, &parsed, by, claim, standing)
             .await?;
@@ -329,6 +336,7 @@ fn entry(stored: &StoredCertificate, now: Timestamp) -> CertificateEntry {
         serial: stored.serial.to_string(),
         name: stored.name.clone(),
         role: stored.role,
+        groups: stored.groups.clone(),
         fingerprint: stored.fingerprint.to_string(),
         not_before: stored.not_before,
         not_after: stored.not_after,

@@ -1,8 +1,10 @@
 //! Asks the signer. This process never has the CA key.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use bunraku_model::Role;
+use bunraku_model::access::GroupName;
 use bunraku_signer::{AuthorityDescription, RefusalKind, SignAsk, SignerError};
 use bunraku_wire::{Fingerprint, OperatorProof, Request, SignedCertificate};
 
@@ -75,15 +77,27 @@ impl KnownAuthority {
     }
 }
 
+/// The contents of a certificate, besides its name and key.
+#[derive(Clone, Copy)]
+pub(super) struct WantedContents<'a> {
+    pub(super) role: Role,
+    pub(super) server_names: &'a [String],
+    pub(super) groups: &'a BTreeSet<GroupName>,
+}
+
 impl Certificates {
     /// Signs a request. The signer decides whether it may.
     pub(super) async fn sign_request(
         &self,
         request: &Request,
-        role: Role,
-        server_names: &[String],
+        wanted: WantedContents<'_>,
         proof: Option<&OperatorProof>,
     ) -> Result<SignedCertificate, ServiceError> {
+        let WantedContents {
+            role,
+            server_names,
+            groups,
+        } = wanted;
         let lifetime = match role {
             Role::Node => self.options.node_lifetime,
             Role::Operator => self.options.operator_lifetime,
@@ -94,13 +108,21 @@ impl Certificates {
             role,
             lifetime_seconds: lifetime.as_secs(),
             server_names: server_names.to_vec(),
+            groups: groups.clone(),
             proof: proof.cloned(),
             issuer: self.issuer_for(role),
         };
-        self.signer
-            .sign(ask, self.clock.now())
-            .await
-            .map_err(failed)
+        let signed = self.signer.sign(ask, self.clock.now()).await;
+        let signed = signed.map_err(failed)?;
+        // A signer of an earlier version does not know groups. Without them, the holder could be
+        // an administrator.
+        if signed.groups != *groups || signed.role != role {
+            return Err(ServiceError::Unavailable {
+                message: "the signer did not put the groups into the certificate; the certificate was discarded".to_owned(),
+                hint: "update the signer".to_owned(),
+            });
+        }
+        Ok(signed)
     }
 }
 

@@ -55,6 +55,7 @@ impl Fixture {
             certificate_request: request(name),
             role,
             server_names: Vec::new(),
+            groups: std::collections::BTreeSet::new(),
             proof: None,
         };
         let issued = self
@@ -89,6 +90,7 @@ fn identity(pem: &str) -> PeerIdentity {
     PeerIdentity {
         name: certificate.name().expect("a name"),
         role: certificate.role,
+        groups: certificate.groups,
         serial: certificate.serial,
         fingerprint: certificate.fingerprint,
         not_before: certificate.not_before,
@@ -178,6 +180,7 @@ async fn an_operator_who_is_revoked_meanwhile_signs_nothing() {
         certificate_request: request("backdoor"),
         role: Role::Operator,
         server_names: Vec::new(),
+        groups: std::collections::BTreeSet::new(),
         proof: None,
     };
     late.issue(&request, Signer::Operator(&operator))

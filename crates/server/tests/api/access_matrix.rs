@@ -292,6 +292,7 @@ async fn server_client(server: &TestServer) -> Client {
         certificate_request,
         role: Role::Server,
         server_names: vec!["127.0.0.1".to_owned()],
+        groups: std::collections::BTreeSet::new(),
         proof: None,
     };
     let issued: IssuedCertificate = server

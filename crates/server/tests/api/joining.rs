@@ -336,6 +336,7 @@ async fn an_operator_makes_another_operator() {
         certificate_request: pem,
         role: Role::Operator,
         server_names: Vec::new(),
+        groups: std::collections::BTreeSet::new(),
         proof: None,
     };
     let issued: IssuedCertificate = server

@@ -54,6 +54,7 @@ fn signed_by_puppet(
     let grant = Grant {
         name: name("old-node"),
         role: Role::Node,
+        groups: std::collections::BTreeSet::new(),
         lifetime: SignedDuration::from_hours(1),
         dns_names: Vec::new(),
         ip_addresses: Vec::new(),

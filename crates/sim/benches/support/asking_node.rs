@@ -75,6 +75,7 @@ async fn tls(server: &ServerProcess, number: u64) -> tokio_rustls::rustls::Clien
         certificate_request: Request::create(&name(number), &key).expect("a request"),
         role: Role::Node,
         server_names: Vec::new(),
+        groups: std::collections::BTreeSet::new(),
         proof: None,
     };
     let issued = server.operator.post("/v1/certificates/issue", &issue).await;

@@ -1,5 +1,8 @@
 //! Certificates, requests for them, and join tokens.
 
+use std::collections::BTreeSet;
+
+use bunraku_model::access::GroupName;
 use bunraku_model::{NodeName, Role};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -16,6 +19,10 @@ pub struct CertificateEntry {
     pub name: NodeName,
     #[schema(value_type = String)]
     pub role: Role,
+    /// The groups of an operator.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    pub groups: BTreeSet<GroupName>,
     pub fingerprint: String,
     #[schema(value_type = String, format = DateTime)]
     pub not_before: Timestamp,
@@ -89,6 +96,10 @@ pub struct IssueRequest {
     /// The names and addresses of a server.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub server_names: Vec<String>,
+    /// The groups of an operator.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    pub groups: BTreeSet<GroupName>,
     /// The operator's signature. The signer requires it for operators, and for servers that it
     /// does not know.
     #[serde(default, skip_serializing_if = "Option::is_none")]

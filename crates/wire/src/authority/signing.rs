@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use bunraku_model::access::MOST_GROUPS;
 use bunraku_model::{NodeName, Role};
 use jiff::{SignedDuration, Timestamp};
 use rcgen::{
@@ -12,6 +13,7 @@ use rcgen::{
 use super::puppet::PuppetError;
 use super::{Authority, after, before, since_1970};
 use crate::certificate::{self, Certificate, CertificateError};
+use crate::groups;
 use crate::request::{Grant, Request, SignedCertificate};
 use crate::serial::Serial;
 
@@ -25,6 +27,8 @@ pub enum SignError {
     },
     #[error("the request contains names that are not permitted: {}", .0.join(", "))]
     NamesNotGranted(Vec<String>),
+    #[error("only operators have groups, and at most {MOST_GROUPS} of them")]
+    Groups,
     #[error("the request is for a CA certificate")]
     WouldBeAuthority,
     #[error("`{0}` is not a valid name in a certificate")]
@@ -116,7 +120,7 @@ impl Authority {
                 .extended_key_usages
                 .insert(0, ExtendedKeyUsagePurpose::ServerAuth);
         }
-        params.custom_extensions = extensions(request, grant.role);
+        params.custom_extensions = extensions(request, grant);
         let made = params
             .signed_by(key, &self.issuer)
             .map_err(SignError::Signing)?;
@@ -124,6 +128,7 @@ impl Authority {
         Ok(SignedCertificate {
             name: grant.name.clone(),
             role: certificate.role,
+            groups: certificate.groups.clone(),
             pem: certificate.to_pem(),
             serial: certificate.serial,
             fingerprint: certificate.fingerprint,
@@ -150,6 +155,11 @@ fn check_grant(request: &Request, grant: &Grant) -> Result<(), SignError> {
             requested: request.name().clone(),
             granted: grant.name.clone(),
         });
+    }
+    if !grant.groups.is_empty()
+        && (grant.role != Role::Operator || grant.groups.len() > MOST_GROUPS)
+    {
+        return Err(SignError::Groups);
     }
     if request.requests_authority() {
         return Err(SignError::WouldBeAuthority);
@@ -200,21 +210,15 @@ fn alternative_names(grant: &Grant) -> Result<Vec<SanType>, SignError> {
     Ok(names)
 }
 
-fn extensions(request: &Request, role: Role) -> Vec<CustomExtension> {
-    let word = format!("{}{role}", certificate::ROLE_PREFIX);
-    let mut role = vec![
-        0x0c,
-        u8::try_from(word.len()).expect("a role is a short word"),
-    ];
-    role.extend_from_slice(word.as_bytes());
+fn extensions(request: &Request, grant: &Grant) -> Vec<CustomExtension> {
+    let role = format!("{}{}", certificate::ROLE_PREFIX, grant.role);
+    let role = CustomExtension::from_oid_content(certificate::ROLE_OID, groups::der_text(&role));
+    let groups = (!grant.groups.is_empty()).then(|| {
+        CustomExtension::from_oid_content(groups::GROUPS_OID, groups::to_der(&grant.groups))
+    });
     let copied = request
         .extensions
         .iter()
         .map(|(oid, value)| CustomExtension::from_oid_content(oid, value.clone()));
-    std::iter::once(CustomExtension::from_oid_content(
-        certificate::ROLE_OID,
-        role,
-    ))
-    .chain(copied)
-    .collect()
+    std::iter::once(role).chain(groups).chain(copied).collect()
 }

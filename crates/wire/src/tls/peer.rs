@@ -1,7 +1,8 @@
 //! The peer of a connection.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use bunraku_model::access::GroupName;
 use bunraku_model::{NodeName, Role};
 use jiff::Timestamp;
 use rustls::pki_types::CertificateDer;
@@ -16,6 +17,8 @@ use crate::trusted_extensions::extensions_of;
 pub struct PeerIdentity {
     pub name: NodeName,
     pub role: Role,
+    /// The groups of an operator.
+    pub groups: BTreeSet<GroupName>,
     pub serial: Serial,
     pub fingerprint: Fingerprint,
     pub not_before: Timestamp,
@@ -50,6 +53,7 @@ impl PeerIdentity {
         Ok(Self {
             name: certificate.name().map_err(PeerError)?,
             role: certificate.role,
+            groups: certificate.groups,
             serial: certificate.serial,
             fingerprint: certificate.fingerprint,
             not_before: certificate.not_before,

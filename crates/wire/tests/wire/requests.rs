@@ -29,6 +29,35 @@ fn a_certificate_holds_what_was_granted() {
 }
 
 #[test]
+fn operators_carry_the_groups_that_were_granted_and_others_none() {
+    let (authority, now) = (authority(), Timestamp::now());
+    // From a short text to the longest that is allowed: the length of the DER differs.
+    for (count, length) in [(1, 1), (3, 40), (32, 64)] {
+        let mut wanted = grant("alice", Role::Operator);
+        let names = (0..count).map(|number| format!("{number:0>length$}"));
+        wanted.groups = names.map(|name| name.parse().expect("a group")).collect();
+        assert_eq!(wanted.groups.len(), count);
+        let (signed, identity) = issue(&authority, &wanted, now);
+        assert_eq!(signed.groups, wanted.groups);
+        assert_eq!(identity.certificate().groups, wanted.groups);
+        // Puppet code does not see them.
+        let seen = bunraku_wire::trusted_extensions::trusted_extensions(&signed.pem);
+        assert!(seen.expect("readable").is_empty());
+    }
+    for role in [Role::Node, Role::Server] {
+        let (signed, _) = issue(&authority, &grant("host1", role), now);
+        assert!(signed.groups.is_empty());
+        let mut wanted = grant("host1", role);
+        wanted.groups = ["dba".parse().expect("a group")].into();
+        let key = PrivateKey::generate(KeyKind::EcdsaP256).unwrap();
+        let request = Request::create(&name("host1"), &key).unwrap();
+        let request = Request::from_pem(&request).unwrap();
+        let refused = authority.sign(&request, &wanted, now).unwrap_err();
+        assert!(matches!(refused, SignError::Groups), "{refused:?}");
+    }
+}
+
+#[test]
 fn nothing_outlives_its_authority() {
     let long_ago = Timestamp::now() - DAY * (365 * 20 - 10);
     let authority = Authority::create("Old CA", long_ago).unwrap();
@@ -138,6 +167,14 @@ fn what_a_foreign_request_asks_for_is_in_the_grant_or_refused() {
     assert_eq!(signed.role, Role::Node);
     assert_eq!(Certificate::from_pem(&signed.pem).unwrap().role, Role::Node);
     assert!(!workshop.describe(&signed.pem).contains("operator"));
+
+    // So are groups.
+    let groups = "1.3.6.1.4.1.34380.1.3.1=ASN1:UTF8String:bunraku:groups=administrators";
+    let mut operator = grant.clone();
+    operator.role = Role::Operator;
+    let signed = authority.sign(&ask(groups), &operator, now).unwrap();
+    assert!(signed.groups.is_empty());
+    assert!(!workshop.describe(&signed.pem).contains("administrators"));
 
     // The same holds for key usages.
     let request = ask("extendedKeyUsage=serverAuth,codeSigning\nkeyUsage=keyCertSign");

@@ -44,6 +44,7 @@ pub(crate) fn grant(who: &str, role: Role) -> Grant {
     Grant {
         name: name(who),
         role,
+        groups: std::collections::BTreeSet::new(),
         lifetime: DAY,
         dns_names: Vec::new(),
         ip_addresses: match role {

@@ -46,6 +46,7 @@ impl RealNode {
         let grant = Grant {
             name: NodeName::new(NAME).expect("a name"),
             role: Role::Node,
+            groups: std::collections::BTreeSet::new(),
             lifetime: jiff::SignedDuration::from_hours(24),
             dns_names: Vec::new(),
             ip_addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
