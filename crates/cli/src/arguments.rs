@@ -3,10 +3,10 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    agent, audit, authority, backup, bound, catalog, cert, cluster, compile, complete, completions,
-    config, console, context, demo, doctor, environment, facts, isolated, lock, man, module, node,
-    once, plan, query, reactor, release, report, repository, restore, run, server, signer, states,
-    status, token, trigger, version,
+    access, agent, audit, authority, backup, bound, catalog, cert, cluster, compile, complete,
+    completions, config, console, context, demo, doctor, environment, facts, isolated, lock, man,
+    module, node, once, plan, query, reactor, release, report, repository, restore, run, server,
+    signer, states, status, token, trigger, version,
 };
 use crate::global_options::Global;
 use crate::local_apply::ApplyArgs;
@@ -93,6 +93,9 @@ pub(crate) enum Command {
     /// List, sign, issue and revoke certificates
     #[command(subcommand)]
     Cert(cert::CertCommand),
+    /// List, grant, revoke and check access: who may do what, on what
+    #[command(subcommand)]
+    Access(access::AccessCommand),
     /// Replace the CA and show how far that is
     #[command(subcommand)]
     Authority(authority::AuthorityCommand),

@@ -38,6 +38,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     (
         "Administration",
         &[
+            "access",
             "cluster",
             "authority",
             "audit",

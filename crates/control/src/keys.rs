@@ -39,6 +39,8 @@ pub const REVOKED_SERIALS: &str = "revoked-serials/";
 pub const EPOCH: &str = "epoch";
 /// Written by operators and servers: the replacement of the CA.
 pub const ROTATION: &str = "authority-rotation";
+/// Written by operators: all access rules.
+pub const ACCESS_RULES: &str = "access-rules";
 /// Which CA each holder of a certificate uses, while the CA is replaced.
 pub const AUTHORITY_CONFIRMED: &str = "authority-confirmed/";
 /// Requests that wait for an operator, by name.

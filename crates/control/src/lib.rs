@@ -9,6 +9,7 @@
 //! Absent here: certificates' cryptography (`wire`), storage (`store`), catalogs
 //! (`compile`), and the API (`server`).
 
+pub mod access;
 pub mod audit;
 pub mod certificates;
 pub mod clock;
@@ -33,6 +34,7 @@ pub mod presence;
 pub mod reports;
 pub mod webhook_secrets;
 
+pub use access::{Access, KnownRules, OperatorIdentity, Reach};
 pub use audit::{AuditAction, AuditLog, AuditOptions, ServiceAudit};
 pub use certificates::{CertificateOptions, Certificates, Signer};
 pub use clock::Clock;

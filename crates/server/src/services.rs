@@ -18,7 +18,7 @@ use bunraku_compile::{
 };
 use bunraku_control::certificates::Certificates;
 use bunraku_control::metrics::Metrics;
-use bunraku_control::{AuditLog, Clock, Commands, Facts, Nodes, Presence, Reports};
+use bunraku_control::{Access, AuditLog, Clock, Commands, Facts, Nodes, Presence, Reports};
 use bunraku_cues::{Locks, Once, Reactors, Triggers};
 use bunraku_orchestrate::{Orchestration, Outputs, Plans, ReactorRuns};
 
@@ -44,6 +44,7 @@ impl From<ServiceSet> for Services {
 /// The services behind [`Services`].
 pub struct ServiceSet {
     pub store: SharedStore,
+    pub access: Access,
     pub audit: AuditLog,
     pub nodes: Nodes,
     pub facts: Facts,

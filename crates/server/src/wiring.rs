@@ -39,9 +39,9 @@ use bunraku_compile::{
 };
 use bunraku_control::former_keys::move_former_keys;
 use bunraku_control::{
-    AuditLog, AuditOptions, CertificateOptions, Certificates, Clock, CommandOptions, Commands,
-    Epoch, FactHooks, FactOptions, Facts, Metrics, Nodes, Presence, PresenceOptions, ReportOptions,
-    Reports, RestoreSigns, ServiceError,
+    Access, AuditLog, AuditOptions, CertificateOptions, Certificates, Clock, CommandOptions,
+    Commands, Epoch, FactHooks, FactOptions, Facts, Metrics, Nodes, Presence, PresenceOptions,
+    ReportOptions, Reports, RestoreSigns, ServiceError,
 };
 use bunraku_cues::reactors::{FactNews, ReactorInbox};
 use bunraku_cues::{Locks, Once, Reactors, Triggers};
@@ -282,6 +282,8 @@ fn of_services(services: &Services, stop: &CancellationToken) -> Vec<BackgroundT
     tasks.push(Box::pin(
         async move { facts.run_workers(metrics, until).await },
     ));
+    let (access, until) = (services.access.clone(), stop.clone());
+    tasks.push(Box::pin(async move { access.run(until).await }));
     let (queries, until) = (services.queries.clone(), stop.clone());
     tasks.push(Box::pin(async move { queries.run(until).await }));
     let (orchestration, hub) = (services.orchestration.clone(), services.hub.clone());
@@ -496,6 +498,7 @@ async fn build_services(
         find_nodes: Arc::new(queries.clone()),
     });
     Ok(ServiceSet {
+        access: Access::new(store.clone(), clock.clone(), Arc::new(queries.clone())),
         audit: audit.clone(),
         reactors,
         reactor_runs,

@@ -510,6 +510,7 @@ impl Fleet {
             assert_eq!(found.state, ReportState::Finished, "run {run} of `{node}`");
         }
         let filter = ReportFilter {
+            within: None,
             node: None,
             failed: false,
             unfinished: true,

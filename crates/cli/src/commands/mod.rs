@@ -3,6 +3,7 @@
 //! Nothing below uses a command. What several commands need is in a module
 //! beside this one.
 
+pub(crate) mod access;
 pub(crate) mod agent;
 pub(crate) mod apply;
 mod apply_ssh;

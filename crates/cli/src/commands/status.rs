@@ -2,7 +2,6 @@
 
 use bunraku_model::StatusWord;
 use bunraku_plan::run::RunSummary;
-use bunraku_wire::Client;
 use bunraku_wire::api::cluster::ClusterStatus;
 use bunraku_wire::api::{
     EnvironmentSummary, NodeSummary, PendingRequest, ReleaseList, ServerStatus,
@@ -11,6 +10,7 @@ use bunraku_wire::endpoints::{
     Endpoint, ListCertificateRequests, ListEnvironments, ListNodes, ListReleases, ListRuns,
     ShowCluster, ShowServer,
 };
+use bunraku_wire::{Client, ClientError};
 use clap::Args;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -83,6 +83,8 @@ struct Answers {
     environments: Vec<(EnvironmentSummary, ReleaseList)>,
     runs: Vec<RunSummary>,
     requests: Vec<PendingRequest>,
+    /// `true` if the access rules hide something.
+    is_limited: bool,
 }
 
 pub(crate) fn run(_: &StatusArguments, context: &Context) -> Result<Exit, Failure> {
@@ -95,6 +97,9 @@ pub(crate) fn run(_: &StatusArguments, context: &Context) -> Result<Exit, Failur
         } else {
             output::write(&render(&status, Timestamp::now()))?;
         }
+        if answers.is_limited {
+            note!("\nnote: this shows only what you may view; see `bunraku access list --mine`");
+        }
         Ok(if status.healthy {
             Exit::Done
         } else {
@@ -106,16 +111,27 @@ pub(crate) fn run(_: &StatusArguments, context: &Context) -> Result<Exit, Failur
 async fn ask(client: &Client) -> Result<Answers, Failure> {
     let server = client.call(ShowServer).await;
     let server = server.map_err(|error| failed(&error))?;
+    let mut is_limited = false;
     let cluster = match client.call(ShowCluster).await {
         Ok(status) => Some(status),
         // The server is not a member of a cluster.
         Err(error) if error.status() == Some(409) => None,
+        Err(error) if is_not_permitted(&error) => {
+            is_limited = true;
+            None
+        }
         Err(error) => return Err(failed(&error)),
     };
     let nodes = client.call(ListNodes).await;
     let environments = client.call(ListEnvironments).await;
     let runs = client.call(ListRuns).await;
-    let requests = client.call(ListCertificateRequests).await;
+    let requests = match client.call(ListCertificateRequests).await {
+        Err(error) if is_not_permitted(&error) => {
+            is_limited = true;
+            Ok(Vec::new())
+        }
+        requests => requests,
+    };
     let mut with_releases = Vec::new();
     for environment in environments.map_err(|error| failed(&error))? {
         let releases = client.call(ListReleases.at(&environment.name)).await;
@@ -128,7 +144,13 @@ async fn ask(client: &Client) -> Result<Answers, Failure> {
         environments: with_releases,
         runs: runs.map_err(|error| failed(&error))?,
         requests: requests.map_err(|error| failed(&error))?,
+        is_limited,
     })
+}
+
+/// Returns whether the access rules do not allow it.
+fn is_not_permitted(error: &ClientError) -> bool {
+    error.status() == Some(403)
 }
 
 fn judge(answers: &Answers) -> Status {

@@ -4,19 +4,26 @@ use bunraku_console::{ClusterPage, EventLine, Section, ServerLine, Tone};
 use bunraku_wire::api::cluster::{ClusterStatus, MemberRecord, MemberState};
 use jiff::Timestamp;
 
-use super::page::{PageError, Source, local, plain, tone_of};
+use super::page::{PageError, Servers, Source, local, plain, tone_of};
 use crate::cluster_view::{DataRole, hints, last_observation, role, state_name, summary};
 use crate::output::ago;
 
 pub(super) async fn page(source: &Source) -> Result<ClusterPage, PageError> {
     let servers = source.servers().await?;
     let frame = source.frame("Cluster", Section::Cluster, &servers);
-    let Some(status) = servers else {
+    let Servers::Cluster(status) = servers else {
+        let (summary, tone) = match servers {
+            Servers::Hidden => ("You may not view the servers.", Tone::Quiet),
+            _ => (
+                "This is a single server. It stores all data itself.",
+                Tone::Good,
+            ),
+        };
         return Ok(ClusterPage {
             frame,
             name: None,
-            summary: "This is a single server. It stores all data itself.".to_owned(),
-            tone: Tone::Good,
+            summary: summary.to_owned(),
+            tone,
             servers: Vec::new(),
             seen_by: String::new(),
             elected: String::new(),

@@ -22,8 +22,13 @@ pub(super) struct Source {
     pub(super) operator: NodeName,
 }
 
-/// The cluster status, if there is more than one server.
-pub(super) type Servers = Option<ClusterStatus>;
+/// The servers, as far as the operator may see them.
+pub(super) enum Servers {
+    Single,
+    Cluster(Box<ClusterStatus>),
+    /// The access rules hide them.
+    Hidden,
+}
 
 impl Source {
     pub(super) async fn call<L>(&self, at: L) -> Result<ReplyOf<L::Endpoint>, PageError>
@@ -35,9 +40,10 @@ impl Source {
 
     pub(super) async fn servers(&self) -> Result<Servers, PageError> {
         match self.client.call(ShowCluster).await {
-            Ok(status) => Ok(Some(status)),
+            Ok(status) => Ok(Servers::Cluster(Box::new(status))),
             // The server is not a member of a cluster.
-            Err(error) if error.status() == Some(409) => Ok(None),
+            Err(error) if error.status() == Some(409) => Ok(Servers::Single),
+            Err(error) if error.status() == Some(403) => Ok(Servers::Hidden),
             Err(error) => Err(error.into()),
         }
     }
@@ -70,8 +76,10 @@ impl Source {
 }
 
 fn health(servers: &Servers) -> (String, Tone) {
-    let Some(status) = servers else {
-        return ("one server".to_owned(), Tone::Good);
+    let status = match servers {
+        Servers::Single => return ("one server".to_owned(), Tone::Good),
+        Servers::Hidden => return ("limited access".to_owned(), Tone::Quiet),
+        Servers::Cluster(status) => status,
     };
     let servers = count(status.members.len(), "server");
     let tone = tone_of(status);
@@ -93,7 +101,10 @@ pub(super) fn tone_of(status: &ClusterStatus) -> Tone {
 }
 
 fn warning(servers: &Servers) -> Option<String> {
-    let lasting = servers.as_ref()?.without_majority_seconds?;
+    let Servers::Cluster(status) = servers else {
+        return None;
+    };
+    let lasting = status.without_majority_seconds?;
     Some(format!(
         "The datastores have had no majority for {lasting} s. This page may be stale, and nothing can be changed."
     ))

@@ -12,7 +12,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bunraku_model::NodeName;
+use bunraku_model::{EnvironmentName, NodeName};
 use bunraku_query::{AnswerError, Index, Limits, Query, QueryAnswer, VisibleFacts};
 use bunraku_store::SharedStore;
 use bunraku_store::blobs::SharedBlobs;
@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use bunraku_control::find_nodes::query_refused;
 use bunraku_control::metrics::FleetMetrics;
 use bunraku_control::reports::Reports;
-use bunraku_control::{FindNodes, ServiceError};
+use bunraku_control::{FindNodes, Reach, ServiceError};
 
 /// Time that a query waits for an index that is being built.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -102,6 +102,30 @@ impl Queries {
             .await
     }
 
+    /// Answers a query as if there were only the nodes that the caller may view.
+    pub async fn answer_within(
+        &self,
+        text: &str,
+        view: Reach,
+    ) -> Result<QueryAnswer, ServiceError> {
+        let query = Query::parse(text).map_err(|error| query_refused(&error, text))?;
+        self.read_index(move |index, limits| index.answer_within(&query, limits, is_in(&view)))
+            .await
+    }
+
+    /// Like [`Queries::nodes_matching`], as if there were only the nodes that the caller may view.
+    pub async fn nodes_matching_within(
+        &self,
+        text: &str,
+        view: Reach,
+    ) -> Result<Vec<NodeName>, ServiceError> {
+        let query = Query::parse_target(text).map_err(|error| query_refused(&error, text))?;
+        self.read_index(move |index, limits| {
+            index.nodes_matching_within(&query, limits, is_in(&view))
+        })
+        .await
+    }
+
     /// Returns the nodes that a query matches, by name, for services that act on nodes.
     pub async fn nodes_matching(&self, text: &str) -> Result<Vec<NodeName>, ServiceError> {
         let query = Query::parse_target(text).map_err(|error| query_refused(&error, text))?;
@@ -143,6 +167,14 @@ impl Queries {
                 message: "the index is still being built".to_owned(),
             }),
         }
+    }
+}
+
+/// Returns a test for the nodes that a reach covers.
+fn is_in(reach: &Reach) -> impl Fn(&NodeName, Option<&str>) -> bool {
+    |node, environment| {
+        let environment = environment.and_then(|name| EnvironmentName::new(name).ok());
+        reach.covers_node(node, environment.as_ref())
     }
 }
 

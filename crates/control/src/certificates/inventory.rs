@@ -6,11 +6,12 @@ use bunraku_model::access::GroupName;
 use bunraku_model::{ContentId, NodeName, Role};
 use bunraku_store::{KeyValue, Transaction, settle};
 use bunraku_wire::api::CertificateEntry;
-use bunraku_wire::{Fingerprint, Request, Serial, SignedCertificate};
+use bunraku_wire::{Fingerprint, PeerIdentity, Request, Serial, SignedCertificate};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{Certificates, entry};
+use crate::access::OperatorIdentity;
 use crate::audit::AuditAction;
 use crate::document;
 use crate::{ServiceError, keys};
@@ -93,6 +94,34 @@ impl Certificates {
             (&one.name, one.not_before).cmp(&(&other.name, other.not_before))
         });
         Ok(stored.iter().map(|stored| entry(stored, now)).collect())
+    }
+
+    /// Returns the operators with a valid certificate, newest certificate first.
+    pub async fn valid_operators(&self) -> Result<Vec<OperatorIdentity>, ServiceError> {
+        let now = self.clock.now();
+        let mut stored = self.stored_under(keys::CERTIFICATES).await?;
+        stored.retain(|stored| stored.role == Role::Operator && stored.is_valid(now));
+        stored.sort_by_key(|stored| std::cmp::Reverse(stored.not_before));
+        let operators = stored.into_iter().map(|stored| OperatorIdentity {
+            name: stored.name,
+            groups: stored.groups,
+        });
+        Ok(operators.collect())
+    }
+
+    /// Returns the roles of a name's valid certificates.
+    pub async fn valid_roles(&self, name: &NodeName) -> Result<Vec<Role>, ServiceError> {
+        let now = self.clock.now();
+        let stored = self.certificates_of(name).await?;
+        let valid = stored.iter().filter(|stored| stored.is_valid(now));
+        Ok(valid.map(|stored| stored.role).collect())
+    }
+
+    /// Returns whether these are the credentials that this server created for root on its own
+    /// machine.
+    pub fn is_own_operator(&self, peer: &PeerIdentity) -> bool {
+        let own = format!("operator.{}", self.options.server_name);
+        peer.role == Role::Operator && peer.name.as_str() == own
     }
 
     pub(super) async fn certificates_of(

@@ -32,8 +32,7 @@ impl Certificates {
                 ),
             });
         }
-        let own = format!("operator.{}", self.options.server_name);
-        if peer.role == Role::Operator && peer.name.as_str() != own && self.epoch.needs_review() {
+        if peer.role == Role::Operator && !self.is_own_operator(peer) && self.epoch.needs_review() {
             return Some(ServiceError::Forbidden {
                 message: "this server was restored from a backup, and operators who were revoked later may be in it"
                     .to_owned(),

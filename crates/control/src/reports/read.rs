@@ -1,6 +1,6 @@
 //! Reading reports: lists, single reports, events.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io::{BufRead, BufReader};
 
 use bunraku_model::{Connection, ContentId, NodeName, NodeRunId};
@@ -44,6 +44,8 @@ fn unzip(zipped: &[u8]) -> Result<Vec<NumberedEvent>, ServiceError> {
 #[derive(Clone, Debug)]
 pub struct ReportFilter {
     pub node: Option<NodeName>,
+    /// Only reports of these nodes.
+    pub within: Option<BTreeSet<NodeName>>,
     /// Only runs that did not succeed, or whose node is lost.
     pub failed: bool,
     pub unfinished: bool,
@@ -392,7 +394,10 @@ fn end_of(event: &NumberedEvent) -> u64 {
 }
 
 fn matches_filter(filter: &ReportFilter, report: &ReportSummary) -> bool {
-    (!filter.failed || report.is_failure()) && (!filter.unfinished || report.finished.is_none())
+    let is_within = |within: &BTreeSet<NodeName>| within.contains(&report.node);
+    (!filter.failed || report.is_failure())
+        && (!filter.unfinished || report.finished.is_none())
+        && filter.within.as_ref().is_none_or(is_within)
 }
 
 fn checked_position(after: &str) -> Result<String, ServiceError> {

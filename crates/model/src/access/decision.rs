@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::rules::{AccessRule, AccessRules};
+use super::rules::AccessRule;
 use super::scope::AccessScope;
 use super::subject::GroupName;
 use super::verb::AccessVerb;
@@ -115,20 +115,5 @@ impl AccessRule {
     /// Returns whether it allows a holder to do this to something.
     pub fn allows(&self, holder: &AccessHolder<'_>, verb: AccessVerb) -> bool {
         self.grants.allows(verb) && self.subject.covers(holder)
-    }
-}
-
-impl AccessRules {
-    /// Returns the rule that allows it, or `None`.
-    pub fn decide(
-        &self,
-        holder: &AccessHolder<'_>,
-        verb: AccessVerb,
-        target: &AccessTarget,
-        world: &(impl ScopeWorld + ?Sized),
-    ) -> Option<&AccessRule> {
-        self.rules()
-            .iter()
-            .find(|rule| rule.allows(holder, verb) && rule.scope.covers(target, world))
     }
 }

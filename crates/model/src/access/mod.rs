@@ -4,7 +4,7 @@
 //! without a rule, and no rule forbids anything: the order of rules does not matter.
 //!
 //! Absent: where rules are stored, and which nodes a query finds. A caller of
-//! [`AccessRules::decide`] says that through [`ScopeWorld`].
+//! [`AccessScope::covers`] says that through [`ScopeWorld`].
 
 mod decision;
 mod grant;

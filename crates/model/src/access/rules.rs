@@ -24,7 +24,9 @@ pub struct AccessRule {
     pub scope: AccessScope,
     /// Who granted it.
     pub by: String,
-    pub since: Timestamp,
+    /// When it was granted. Absent for the rule that every fleet begins with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
@@ -56,16 +58,16 @@ pub struct AccessRules {
 impl AccessRules {
     /// The rules of a fleet that had none: operators whose certificates carry no group are
     /// administrators, as all operators were before there were rules.
-    pub fn first(now: Timestamp) -> Self {
+    pub fn first() -> Self {
         let mut rules = Self::default();
         let rule = AccessRule {
             id: 1,
             subject: Subject::Ungrouped,
             grants: AccessGrant::Role(AccessRole::Administrator),
             scope: AccessScope::Everything,
-            by: "this server".to_owned(),
-            since: now,
-            reason: Some("created at the first start".to_owned()),
+            by: "bunraku".to_owned(),
+            since: None,
+            reason: Some("the rule that every fleet begins with".to_owned()),
         };
         rules.next = 2;
         rules.rules.push(rule);
@@ -106,6 +108,12 @@ impl AccessRules {
         let position = self.rules.iter().position(|rule| rule.id == id);
         let position = position.ok_or(RulesError::Missing(id))?;
         Ok(self.rules.remove(position))
+    }
+
+    /// The scopes in which a holder may do this.
+    pub fn scopes(&self, holder: &AccessHolder<'_>, verb: AccessVerb) -> Vec<AccessScope> {
+        let rules = self.rules.iter().filter(|rule| rule.allows(holder, verb));
+        rules.map(|rule| rule.scope.clone()).collect()
     }
 
     /// Returns whether the holder may change everything, rules included.

@@ -26,7 +26,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bunraku_model::{RunId, ServerId};
+use bunraku_model::{NodeName, RunId, ServerId};
 use bunraku_plan::run::{
     NewRun, Run, RunDetail, RunEnd, RunLog, RunOutcome, RunRecord, RunSummary, StepState,
 };
@@ -346,6 +346,17 @@ impl Orchestration {
             log,
             end,
         })
+    }
+
+    /// Returns the record and the nodes of a run.
+    pub async fn nodes_of(
+        &self,
+        run: RunId,
+    ) -> Result<(RunRecord, BTreeSet<NodeName>), ServiceError> {
+        let record = self.record(run).await?;
+        let plan = self.inner.plan(run).await?;
+        let nodes = plan.steps.into_iter().map(|step| step.node);
+        Ok((record, nodes.collect()))
     }
 
     /// Returns the log from `after` on; waits for new entries if there are none.

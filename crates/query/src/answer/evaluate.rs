@@ -75,11 +75,17 @@ struct RowContext<'a> {
 pub(super) struct Evaluation<'a> {
     index: &'a Index,
     fuel: &'a mut Fuel,
+    /// The nodes that exist for whoever asks. `None`: all.
+    within: Option<&'a NodeSet>,
 }
 
 impl<'a> Evaluation<'a> {
-    pub(super) fn new(index: &'a Index, fuel: &'a mut Fuel) -> Self {
-        Self { index, fuel }
+    pub(super) fn new(index: &'a Index, fuel: &'a mut Fuel, within: Option<&'a NodeSet>) -> Self {
+        Self {
+            index,
+            fuel,
+            within,
+        }
     }
 
     pub(super) fn matches(&mut self, query: &CheckedQuery) -> Result<Matches, AnswerError> {
@@ -91,10 +97,14 @@ impl<'a> Evaluation<'a> {
         for (key, row) in self.candidates(query) {
             self.fuel.spend(1)?;
             let at = RowContext { key, row };
-            let nodes = match self.truth(query.entity, &prepared, at)? {
+            let mut nodes = match self.truth(query.entity, &prepared, at)? {
                 MatchingNodes::None => continue,
                 truth => self.having(query.entity, at, truth)?,
             };
+            // Here, because every query inside a query comes here too.
+            if let Some(within) = self.within {
+                nodes.intersect(within);
+            }
             if !nodes.is_empty() {
                 rows.push((key, nodes));
             }

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use bunraku_model::NodeName;
 use serde_json::{Map, Value};
 
-use crate::index::Index;
+use crate::index::{Index, NodeSet};
 use crate::language::{CheckedQuery, Field, Step, Test, near};
 use crate::{Query, QueryError};
 use evaluate::Evaluation;
@@ -100,14 +100,52 @@ impl Query {
 impl Index {
     /// Answers a query.
     pub fn answer(&self, query: &Query, limits: &Limits) -> Result<QueryAnswer, AnswerError> {
-        let mut fuel = Fuel::new(limits);
-        let matches = Evaluation::new(self, &mut fuel).matches(&query.0)?;
-        let (columns, rows) = show::show(self, &query.0, matches, &mut fuel)?;
+        let (columns, rows) = self.rows(query, limits, None)?;
         Ok(QueryAnswer {
             columns,
             rows,
             warnings: self.warnings(&query.0),
         })
+    }
+
+    /// Answers a query as if there were only these nodes. Says nothing about others, so it does
+    /// not warn about facts that it does not find.
+    pub fn answer_within(
+        &self,
+        query: &Query,
+        limits: &Limits,
+        exists: impl Fn(&NodeName, Option<&str>) -> bool,
+    ) -> Result<QueryAnswer, AnswerError> {
+        let (columns, rows) = self.rows(query, limits, Some(&self.nodes_where(exists)))?;
+        Ok(QueryAnswer {
+            columns,
+            rows,
+            warnings: Vec::new(),
+        })
+    }
+
+    fn rows(
+        &self,
+        query: &Query,
+        limits: &Limits,
+        within: Option<&NodeSet>,
+    ) -> Result<(Vec<String>, Vec<Vec<Value>>), AnswerError> {
+        let mut fuel = Fuel::new(limits);
+        let matches = Evaluation::new(self, &mut fuel, within).matches(&query.0)?;
+        show::show(self, &query.0, matches, &mut fuel)
+    }
+
+    /// Returns the nodes for which a test of name and environment holds.
+    fn nodes_where(&self, test: impl Fn(&NodeName, Option<&str>) -> bool) -> NodeSet {
+        let mut nodes = NodeSet::default();
+        for slot in self.slots() {
+            let node = self.node(slot);
+            let environment = node.fields.get("environment").and_then(Value::as_str);
+            if test(&node.name, environment) {
+                nodes.insert(slot);
+            }
+        }
+        nodes
     }
 
     /// Returns the nodes of all rows of the answer, by name.
@@ -116,11 +154,30 @@ impl Index {
         query: &Query,
         limits: &Limits,
     ) -> Result<Vec<NodeName>, AnswerError> {
+        self.matching(query, limits, None)
+    }
+
+    /// Like [`Index::nodes_matching`], as if there were only these nodes.
+    pub fn nodes_matching_within(
+        &self,
+        query: &Query,
+        limits: &Limits,
+        exists: impl Fn(&NodeName, Option<&str>) -> bool,
+    ) -> Result<Vec<NodeName>, AnswerError> {
+        self.matching(query, limits, Some(&self.nodes_where(exists)))
+    }
+
+    fn matching(
+        &self,
+        query: &Query,
+        limits: &Limits,
+        within: Option<&NodeSet>,
+    ) -> Result<Vec<NodeName>, AnswerError> {
         if query.0.group_by.is_some() {
             return Err(AnswerError::NamesNoNodes);
         }
         let mut fuel = Fuel::new(limits);
-        let matches = Evaluation::new(self, &mut fuel).matches(&query.0)?;
+        let matches = Evaluation::new(self, &mut fuel, within).matches(&query.0)?;
         let nodes: BTreeSet<NodeName> = if query.0.limit.is_none() && query.0.offset == 0 {
             let all = matches.nodes();
             all.iter()

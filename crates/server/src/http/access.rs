@@ -1,7 +1,8 @@
-//! Access control: each endpoint's definition states which roles may call it.
+//! Access control: each endpoint's definition states which roles may call it, and what an
+//! operator's rules must allow.
 //!
 //! A route without a definition refuses every caller. Handlers do not check roles, so they
-//! cannot forget to.
+//! cannot forget to. Those that have to check each thing that they touch use the [`Permit`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,13 +12,16 @@ use axum::extract::{MatchedPath, RawPathParams, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use bunraku_control::ServiceError;
-use bunraku_model::{NodeName, Role};
-use bunraku_wire::endpoints::{self, Access, Definition};
+use bunraku_model::access::AccessTarget;
+use bunraku_model::{EnvironmentName, NodeName, Role};
+use bunraku_wire::endpoints::{self, Access, Definition, Needs, OldData, ScopePlace};
 use bytes::Bytes;
 use http::header;
 
 use super::audit::{self, RecordedRequest};
 use super::caller::{Caller, ConnectionInfo};
+use super::guarded_body;
+use super::permit::Permit;
 use super::reply::ErrorReply;
 use super::routes::Services;
 
@@ -41,10 +45,12 @@ pub(crate) async fn check(
     let definition = endpoints::find(request.method(), template);
     let access = definition.map(|known| known.access);
     // The endpoint refuses unreadable parameters and gives the reason.
-    let node = parameters.as_ref().ok().and_then(|parameters| {
-        let node = parameters.iter().find(|(name, _)| *name == "node");
-        node.map(|(_, value)| value.to_owned())
-    });
+    let named = |wanted: &str| {
+        let parameters = parameters.as_ref().ok()?;
+        let found = parameters.iter().find(|(name, _)| *name == wanted);
+        found.map(|(_, value)| value.to_owned())
+    };
+    let node = named("node");
     let connection = request.extensions().get::<ConnectionInfo>().cloned();
     match decide(
         access,
@@ -54,6 +60,7 @@ pub(crate) async fn check(
         node.as_deref(),
     ) {
         Ok(caller) => {
+            let mut permit = None;
             if let Some(caller) = caller {
                 if let Some(length) = length_of_node_write(&caller, &request)
                     && let Err(refusal) = admit(&services, &caller.name, length).await
@@ -62,9 +69,32 @@ pub(crate) async fn check(
                     record(&services, definition, parameters, &refusal).await;
                     return refusal.into_response();
                 }
+                if let Some(definition) = definition
+                    && let Some(needs) = definition.needs
+                    && caller.role == Role::Operator
+                {
+                    let target = target_in_path(needs.place, &named);
+                    match permitted(&services, &caller, definition, needs, target.clone()).await {
+                        Ok(granted) => {
+                            request.extensions_mut().insert(granted.clone());
+                            permit = Some((granted, needs, target));
+                        }
+                        Err(refusal) => {
+                            record(&services, Some(definition), parameters, &refusal).await;
+                            return refusal.into_response();
+                        }
+                    }
+                }
                 request.extensions_mut().insert(caller);
             }
-            next.run(request).await
+            let is_safe = request.method().is_safe();
+            let response = next.run(request).await;
+            match permit {
+                Some((permit, needs, target)) if is_safe => {
+                    still_permitted(&services, response, &permit, needs, target).await
+                }
+                _ => response,
+            }
         }
         Err(refusal) => {
             record(&services, definition, parameters, &refusal).await;
@@ -95,6 +125,75 @@ async fn record(
         body: Bytes::new(),
     };
     audit::record_refusal(services, &request, refusal).await;
+}
+
+/// Returns what the path of a request names.
+fn target_in_path(
+    place: ScopePlace,
+    named: &impl Fn(&str) -> Option<String>,
+) -> Option<AccessTarget> {
+    let environment = || {
+        let name = EnvironmentName::new(named("environment")?).ok()?;
+        Some(AccessTarget::Environment(name))
+    };
+    let node = || {
+        let name = NodeName::new(named("node")?).ok()?;
+        Some(AccessTarget::Node(name))
+    };
+    match place {
+        ScopePlace::Everything => None,
+        ScopePlace::Environment => environment(),
+        ScopePlace::Node => node(),
+        // For the text of a refusal.
+        ScopePlace::Each => environment().or_else(node),
+    }
+}
+
+/// Decides on an operator's request with the rules as they are now.
+async fn permitted(
+    services: &Services,
+    caller: &Caller,
+    definition: &Definition,
+    needs: Needs,
+    target: Option<AccessTarget>,
+) -> Result<Permit, ErrorReply> {
+    let may_be_old = definition.old_data == OldData::Allowed;
+    let known = services.access.newest(may_be_old).await?;
+    let operator = caller.operator();
+    // Root on a server has its key, and can always repair the rules there.
+    if definition.tag == "access" && services.certificates.is_own_operator(&caller.certificate) {
+        return Ok(Permit::for_recovery(&services.access, known, operator));
+    }
+    let permit = Permit::new(&services.access, known, operator);
+    permit.check(needs, target).await?;
+    Ok(permit)
+}
+
+/// Decides again if the rules have changed while the reply was prepared, and as long as it is
+/// sent. What was written stays written; this is for what is shown.
+async fn still_permitted(
+    services: &Services,
+    response: Response,
+    permit: &Permit,
+    needs: Needs,
+    target: Option<AccessTarget>,
+) -> Response {
+    if !response.status().is_success() {
+        return response;
+    }
+    let known = services.access.subscribe().borrow().clone();
+    if let Some(known) = known
+        && known.modified != permit.rules().modified
+    {
+        let now = Permit::new(&services.access, known, permit.operator().clone());
+        if let Err(refusal) = now.check(needs, target.clone()).await {
+            return refusal.into_response();
+        }
+    }
+    if guarded_body::is_stream(&response) {
+        return guarded_body::guard(response, services, permit, needs, target);
+    }
+    response
 }
 
 /// Accounts for a write of a node with a body of this length, or refuses it.

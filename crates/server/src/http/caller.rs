@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use bunraku_control::OperatorIdentity;
 use bunraku_cues::CueCaller;
 use bunraku_model::{NodeName, Role};
 use bunraku_wire::PeerIdentity;
@@ -24,6 +25,14 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
+    /// The caller as access rules see it.
+    pub(crate) fn operator(&self) -> OperatorIdentity {
+        OperatorIdentity {
+            name: self.name.clone(),
+            groups: self.certificate.groups.clone(),
+        }
+    }
+
     /// The caller as services see it.
     pub(crate) fn for_cues(&self) -> CueCaller<'_> {
         CueCaller {

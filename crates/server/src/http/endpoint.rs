@@ -13,12 +13,16 @@ use axum::body::Body;
 use axum::extract::{RawPathParams, Request, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, on};
+use bunraku_control::Reach;
+use bunraku_model::NodeName;
+use bunraku_model::access::{AccessTarget, AccessVerb};
 use bunraku_wire::endpoints::{
     BinaryContent, BodyLimit, CatalogDocument, Conditional, Definition, Endpoint, Json, JsonLines,
     JsonObject, List, MediaType, NoBody, NoContent, Package, PathParameters, PingAnswers,
-    ReplyKind, RequestKind, SignedDelivery, Text, Verb,
+    ReplyKind, RequestKind, ScopePlace, SignedDelivery, Text, Verb,
 };
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use futures::{Stream, StreamExt};
 use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode, header};
@@ -27,6 +31,7 @@ use serde::de::DeserializeOwned;
 
 use super::audit::{self, AuditNotes, RecordedRequest};
 use super::caller::{Caller, ConnectionInfo};
+use super::permit::Permit;
 use super::reply::ErrorReply;
 use super::router::RouterOptions;
 use super::routes::Services;
@@ -42,6 +47,7 @@ pub(crate) struct Call<E: Endpoint<Request: Receive>> {
     /// What the handler adds to the audit log.
     pub(crate) notes: AuditNotes,
     caller: Option<Caller>,
+    permit: Option<Permit>,
     address: Option<String>,
 }
 
@@ -59,6 +65,56 @@ impl<E: Endpoint<Request: Receive>> Call<E> {
     /// Returns the caller's name.
     pub(crate) fn by(&self) -> Result<&str, ErrorReply> {
         self.caller().map(|caller| caller.name.as_str())
+    }
+
+    /// Returns what the rules allow the caller, if the caller is an operator. What nodes may do is
+    /// decided by the services.
+    pub(crate) fn permit(&self) -> Option<&Permit> {
+        self.permit.as_ref()
+    }
+
+    /// Refuses an operator who may not do this to all of the nodes.
+    pub(crate) fn require_nodes<'a>(
+        &'a self,
+        verb: AccessVerb,
+        nodes: impl IntoIterator<Item = &'a NodeName>,
+    ) -> BoxFuture<'a, Result<(), ErrorReply>> {
+        match &self.permit {
+            Some(permit) => permit.require_nodes(verb, nodes),
+            None => Box::pin(std::future::ready(Ok(()))),
+        }
+    }
+
+    /// Refuses an operator who may not do this to the target.
+    pub(crate) async fn require(
+        &self,
+        verb: AccessVerb,
+        target: AccessTarget,
+    ) -> Result<(), ErrorReply> {
+        match &self.permit {
+            Some(permit) => permit.require(verb, vec![target]).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Returns what an operator may view, or `None` if that is everything.
+    pub(crate) async fn view(&self) -> Result<Option<Reach>, ErrorReply> {
+        let Some(permit) = &self.permit else {
+            return Ok(None);
+        };
+        let view = permit.reach(AccessVerb::View).await?;
+        Ok((!view.is_everything()).then_some(view))
+    }
+
+    /// Returns whether the caller may see secrets of a node.
+    pub(crate) async fn may_view_secrets(&self, node: &NodeName) -> Result<bool, ErrorReply> {
+        match &self.permit {
+            Some(permit) => {
+                let secrets = permit.require_nodes(AccessVerb::ViewSecrets, [node]);
+                Ok(secrets.await.is_ok())
+            }
+            None => Ok(true),
+        }
     }
 
     /// Returns the caller's address, for logs and lists.
@@ -86,6 +142,7 @@ impl<E: Endpoint<Request: Receive>> Call<E> {
             path,
             query,
             caller: extensions.get::<Caller>().cloned(),
+            permit: extensions.get::<Permit>().cloned(),
             address: address.map(|connection| connection.address.ip().to_string()),
             body: E::Request::receive(body, limit, &mut recorded.body).await?,
             notes: AuditNotes::default(),
@@ -342,8 +399,9 @@ impl Routes {
                             return Err(refusal);
                         }
                     };
-                let notes = call.notes.clone();
+                let (notes, permit) = (call.notes.clone(), call.permit.clone());
                 let value = audit::recorded(&services, recorded, notes, handler(call)).await?;
+                refuse_unchecked::<E>(permit.as_ref())?;
                 Ok::<_, ErrorReply>(E::Reply::respond(value))
             }
         };
@@ -361,6 +419,17 @@ impl Routes {
     pub(crate) fn registered(&self) -> &[Definition] {
         &self.registered
     }
+}
+
+/// Withholds the reply of a handler that should have checked what it touched and did not.
+fn refuse_unchecked<E: Endpoint>(permit: Option<&Permit>) -> Result<(), ErrorReply> {
+    let must_ask = matches!(E::DEFINITION.needs, Some(needs) if needs.place == ScopePlace::Each);
+    if must_ask && permit.is_some_and(|permit| !permit.was_asked()) {
+        let endpoint = E::DEFINITION.name;
+        tracing::error!(endpoint, "the handler did not check what the caller may do");
+        return Err(ErrorReply::internal());
+    }
+    Ok(())
 }
 
 fn filter(verb: Verb) -> MethodFilter {

@@ -63,6 +63,12 @@ impl ErrorReply {
         )
     }
 
+    /// Adds what to do next.
+    pub(crate) fn with_hint(mut self, hint: String) -> Self {
+        self.body.hint = Some(hint);
+        self
+    }
+
     pub(crate) fn invalid(message: String) -> Self {
         Self::new(StatusCode::BAD_REQUEST, ProblemCode::Invalid, message, None)
     }
@@ -269,7 +275,7 @@ fn without_majority(error: &StoreError) -> Option<&NoMajority> {
 }
 
 impl ErrorReply {
-    fn internal() -> Self {
+    pub(crate) fn internal() -> Self {
         let hint = Some("see the server's log for details".to_owned());
         let message = "internal server error".to_owned();
         Self::new(

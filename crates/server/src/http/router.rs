@@ -14,9 +14,10 @@ use http::HeaderValue;
 use super::endpoint::Routes;
 use super::reply::ErrorReply;
 use super::routes::{
-    Services, audit as audit_routes, authority, catalogs, certificates, cluster, commands,
-    compiles, content, environments, facts, join, locks, modules, nodes, once, outputs, query,
-    reactors, releases, reports, repositories, restore, runs, server, targets, tokens, triggers,
+    Services, access as access_rules, audit as audit_routes, authority, catalogs, certificates,
+    cluster, commands, compiles, content, environments, facts, join, locks, modules, nodes, once,
+    outputs, query, reactors, releases, reports, repositories, restore, runs, server, targets,
+    tokens, triggers,
 };
 use super::{access, audit, health, old_data};
 
@@ -50,6 +51,7 @@ fn routes(options: &RouterOptions) -> Routes {
     let routes = health::add_routes(routes);
     let routes = server::add_routes(routes);
     let routes = join::add_routes(routes);
+    let routes = access_rules::add_routes(routes);
     let routes = nodes::add_routes(routes);
     let routes = facts::add_routes(routes);
     let routes = query::add_routes(routes);

@@ -23,6 +23,7 @@ fn documented(node: &str) -> Vec<(String, String, String)> {
                 .replace("{token}", "1")
                 .replace("{module}", "module")
                 .replace("{version}", "1.0.0")
+                .replace("{rule}", "1")
                 .replace("{id}", "00000000-0000-7000-8000-000000000000");
             routes.push((method.to_uppercase(), path.clone(), filled));
         }

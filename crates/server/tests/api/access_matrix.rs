@@ -77,6 +77,11 @@ const MATRIX: &[(&str, Row)] = &[
     ("SignCertificateRequest", OperatorOnly),
     ("RejectCertificateRequest", OperatorOnly),
     ("ShowRevocationList", Certificate),
+    ("ListAccessRules", OperatorOnly),
+    ("GrantAccess", OperatorOnly),
+    ("RevokeAccess", OperatorOnly),
+    ("CheckAccess", Certificate),
+    ("ShowOwnAccess", Certificate),
     ("ShowAuthority", Certificate),
     ("ShowRotation", OperatorOnly),
     ("StartRotation", OperatorOnly),
@@ -188,28 +193,29 @@ const MATRIX: &[(&str, Row)] = &[
 ];
 
 /// Operators' calls that would end what the other calls need.
-const DESTRUCTIVE: &[&str] = &[
+pub(crate) const DESTRUCTIVE: &[&str] = &[
     "StartRotation",
     "FinishRotation",
     "DeclareRestore",
     "RemoveNode",
     "RevokeCertificates",
     "RevokeModuleKey",
+    "RevokeAccess",
 ];
 
 /// The values of path parameters.
 #[derive(Clone, Copy)]
-struct Names {
-    node: &'static str,
-    thing: &'static str,
+pub(crate) struct Names {
+    pub(crate) node: &'static str,
+    pub(crate) thing: &'static str,
 }
 
-fn path(endpoint: &Definition, names: Names) -> String {
+pub(crate) fn path(endpoint: &Definition, names: Names) -> String {
     let mut path = endpoint.template.to_owned();
     for parameter in endpoint.parameters() {
         let value = match parameter {
             "node" | "name" => names.node,
-            "number" | "token" => "1",
+            "number" | "token" | "rule" => "1",
             "version" => "1.0.0",
             "id" => "00000000-0000-7000-8000-000000000000",
             _ => names.thing,
@@ -220,10 +226,11 @@ fn path(endpoint: &Definition, names: Names) -> String {
 }
 
 /// A valid body for each endpoint that a node reaches and that has one.
-fn body(endpoint: &str) -> Option<Value> {
+pub(crate) fn body(endpoint: &str) -> Option<Value> {
     let id = "00000000-0000-7000-8000-000000000001";
     Some(match endpoint {
         "OfferRevocationLists" => json!({"lists": ""}),
+        "CheckAccess" => json!({"verb": "view", "target": "node:victim"}),
         "AcquireLock" => json!({"session": "s", "lease_seconds": 60, "only_now": true}),
         "RenewLock" | "ReleaseLock" => json!({"token": 1}),
         "LeaveLockLine" => json!({"session": "s"}),
@@ -245,12 +252,17 @@ fn body(endpoint: &str) -> Option<Value> {
 }
 
 /// The status of a reply, and everything it says.
-struct Answer {
-    status: u16,
-    text: String,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) text: String,
 }
 
-async fn call(client: &Client, endpoint: &Definition, path: &str, body: &Value) -> Answer {
+pub(crate) async fn call(
+    client: &Client,
+    endpoint: &Definition,
+    path: &str,
+    body: &Value,
+) -> Answer {
     let shown = |outcome: Result<String, ClientError>| match outcome {
         Ok(text) => Answer { status: 200, text },
         Err(ClientError::BadReply { .. }) => Answer {

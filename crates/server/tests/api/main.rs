@@ -2,6 +2,8 @@
 
 mod access;
 mod access_matrix;
+mod access_roles;
+mod access_rules;
 mod agent_runs;
 mod applications;
 mod audit;

@@ -8,12 +8,15 @@ use std::time::Duration;
 use bunraku_compile::compiles::{CompileOptions, ExternalPrograms, StateFunctions, WorkerOptions};
 use bunraku_compile::state_world::FindStateFunctions;
 use bunraku_control::Clock;
-use bunraku_model::NodeName;
+use bunraku_model::{NodeName, Role};
 use bunraku_server::{AcceptOptions, RouterOptions, Server, ServerOptions, ServiceOptions};
 use bunraku_states::{Function, Lookup};
 use bunraku_store::blobs::{BlobOptions, DirectoryBlobs, SharedBlobs, StoreBlobs};
 use bunraku_store::{EmbeddedOptions, EmbeddedStore, SharedStore};
-use bunraku_wire::api::{JoinReply, JoinRequest, NewToken, StreamMessage, Target, TokenRequest};
+use bunraku_wire::api::{
+    IssueRequest, IssuedCertificate, JoinReply, JoinRequest, NewToken, StreamMessage, Target,
+    TokenRequest,
+};
 use bunraku_wire::client::Lines;
 use bunraku_wire::key::KeyKind;
 use bunraku_wire::tls::{ClientTls, Identity};
@@ -271,6 +274,19 @@ impl TestServer {
         joined
     }
 
+    /// Issues an operator's certificate that many hours ago.
+    pub(crate) async fn operator_since(
+        &self,
+        operator: &str,
+        groups: &[&str],
+        hours: i64,
+    ) -> (String, PrivateKey) {
+        self.behind.store(hours * 3600, Ordering::SeqCst);
+        let issued = self.operator_with_key(operator, groups).await;
+        self.behind.store(0, Ordering::SeqCst);
+        issued
+    }
+
     /// Sends a request without a token that many hours ago.
     pub(crate) async fn sent_since(&self, node: &str, hours: i64) {
         self.behind.store(hours * 3600, Ordering::SeqCst);
@@ -313,6 +329,46 @@ impl TestServer {
         let path = format!("/v1/{what}/permissions");
         let permitted = self.operator.post::<_, ()>(&path, &body).await;
         permitted.expect("permitted");
+    }
+
+    /// Creates an operator with these groups.
+    pub(crate) async fn operator(&self, operator: &str, groups: &[&str]) -> Client {
+        let (certificate, key) = self.operator_with_key(operator, groups).await;
+        self.client_with(&certificate, &key)
+    }
+
+    pub(crate) async fn operator_with_key(
+        &self,
+        operator: &str,
+        groups: &[&str],
+    ) -> (String, PrivateKey) {
+        let (key, certificate_request) = request(operator);
+        let issue = IssueRequest {
+            certificate_request,
+            role: Role::Operator,
+            server_names: Vec::new(),
+            groups: (groups.iter())
+                .map(|group| group.parse().expect("a group"))
+                .collect(),
+            proof: None,
+        };
+        let issued: IssuedCertificate = self
+            .operator
+            .post("/v1/certificates/issue", &issue)
+            .await
+            .expect("a certificate");
+        (issued.certificate, key)
+    }
+
+    /// Adds an access rule, and returns its number.
+    pub(crate) async fn grant(&self, subject: &str, grants: &str, scope: &str) -> u64 {
+        let rule = serde_json::json!({"subject": subject, "grants": grants, "scope": scope});
+        let granted: serde_json::Value = self
+            .operator
+            .post("/v1/access/rules", &rule)
+            .await
+            .expect("granted");
+        granted["rule"]["id"].as_u64().expect("a number")
     }
 
     /// Creates a node that joined with a token.

@@ -3,6 +3,7 @@
 //! Clients and servers use these types, and the OpenAPI document is generated from them, so the
 //! three cannot drift apart. This module contains no behaviour.
 
+mod access;
 mod audit;
 mod authority;
 mod catalogs;
@@ -42,6 +43,10 @@ pub const REQUEST_ID_HEADER: &str = "x-request-id";
 /// A header on requests: the caller's reason for a change, in UTF-8.
 pub const REASON_HEADER: &str = "bunraku-reason";
 
+pub use access::{
+    AccessDecision, AccessRuleEntry, CheckAccessRequest, GrantAccessReply, GrantAccessRequest,
+    OwnAccess, RejectedRule, RevokeAccessReply,
+};
 pub use audit::{
     AuditCertificate, AuditCheckpoint, AuditEntry, AuditHead, AuditOutcome, AuditPage, AuditRecord,
     AuditSource,

@@ -114,7 +114,7 @@ endpoints! {
     /// is sent; if it does not match its id, the connection is closed.
     ShowContent: Get "/v1/content/{id}" {
         access: NodeOrOperator,
-        needs: ViewSecrets on Each,
+        needs: ViewSecrets on Everything,
         path: ContentId,
         reply: BinaryContent,
     }

@@ -17,6 +17,7 @@
 //! Absent: handlers (they are on the server) and messages (they are in
 //! [`crate::api`]).
 
+mod access;
 mod audit;
 mod authority;
 mod catalogs;
@@ -46,6 +47,7 @@ mod runs;
 mod server;
 mod triggers;
 
+pub use access::*;
 pub use audit::*;
 pub use authority::*;
 pub use catalogs::*;
@@ -90,6 +92,7 @@ pub fn all() -> impl Iterator<Item = &'static Definition> {
         query::DEFINITIONS,
         commands::DEFINITIONS,
         reports::DEFINITIONS,
+        access::DEFINITIONS,
         audit::DEFINITIONS,
         authority::DEFINITIONS,
         certificates::DEFINITIONS,

@@ -19,7 +19,7 @@ endpoints! {
     /// Show how each reactor would react to an event. Nothing is fired.
     TestReactors: Post "/v1/reactors/test" {
         access: Operator,
-        needs: View on Each,
+        needs: View on Everything,
         body: Json<TestReactorsRequest>,
         reply: List<ReactorVerdict>,
         audited: No,

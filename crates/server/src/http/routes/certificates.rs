@@ -1,6 +1,8 @@
 //! Certificates and requests for them.
 
 use bunraku_control::Signer;
+use bunraku_model::Role;
+use bunraku_model::access::{AccessTarget, AccessVerb};
 use bunraku_wire::api::IssuedCertificate;
 use bunraku_wire::certificate::Certificate;
 use bunraku_wire::endpoints::{
@@ -46,6 +48,12 @@ async fn reject(call: Call<RejectCertificateRequest>) -> HandlerResult<RejectCer
 }
 
 async fn issue(call: Call<IssueCertificate>) -> HandlerResult<IssueCertificate> {
+    // `sign` is for nodes. An operator's or a server's certificate could be used for more than
+    // its requester may do.
+    if call.body.role != Role::Node {
+        call.require(AccessVerb::Administer, AccessTarget::Everything)
+            .await?;
+    }
     let issued = call
         .services
         .certificates
@@ -73,6 +81,11 @@ fn note(notes: &AuditNotes, issued: &IssuedCertificate) {
 }
 
 async fn revoke(call: Call<RevokeCertificates>) -> HandlerResult<RevokeCertificates> {
+    let roles = call.services.certificates.valid_roles(&call.path).await?;
+    if roles.iter().any(|role| *role != Role::Node) {
+        call.require(AccessVerb::Administer, AccessTarget::Everything)
+            .await?;
+    }
     call.services
         .certificates
         .revoke(&call.path, &call.body, call.by()?)

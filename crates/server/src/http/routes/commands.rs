@@ -1,7 +1,8 @@
 //! Commands: sent by operators, answered by nodes.
 
 use axum::body::Body as HttpBody;
-use bunraku_wire::api::{Cause, Command};
+use bunraku_model::access::{AccessTarget, AccessVerb};
+use bunraku_wire::api::{Cause, Command, RunMode, RunSubject};
 use bunraku_wire::endpoints::{AnswerCommand, OpenCommandStream, SendCommands, ShowCommand};
 
 use super::longest_wait;
@@ -22,6 +23,7 @@ pub(crate) fn add_routes(routes: Routes) -> Routes {
 }
 
 async fn send(mut call: Call<SendCommands>) -> HandlerResult<SendCommands> {
+    check_access(&call).await?;
     let caller = call.caller()?.clone();
     name_the_caller(&mut call.body.command, &caller);
     // Only an ordered run may start runs on its nodes, and only it names planned work.
@@ -38,6 +40,27 @@ async fn send(mut call: Call<SendCommands>) -> HandlerResult<SendCommands> {
     let sent = call.services.commands.send(&call.body, call.by()?).await?;
     call.services.metrics.commands_sent(sent.len());
     Ok(sent)
+}
+
+/// Refuses an operator who may not send this to all of the nodes.
+async fn check_access(call: &Call<SendCommands>) -> Result<(), ErrorReply> {
+    let verb = match &call.body.command {
+        Command::Ping | Command::RefreshFacts => AccessVerb::NoopRun,
+        Command::Run(request) if request.mode == Some(RunMode::Noop) => AccessVerb::NoopRun,
+        Command::Run(_) | Command::CancelRun { .. } | Command::Administer { .. } => AccessVerb::Run,
+    };
+    call.require_nodes(verb, &call.body.nodes).await?;
+    if let Command::Run(request) = &call.body.command
+        && let RunSubject::Configured {
+            environment: Some(environment),
+            ..
+        } = &request.subject
+    {
+        // The nodes get the code of this environment.
+        let target = AccessTarget::Environment(environment.clone());
+        call.require(verb, target).await?;
+    }
+    Ok(())
 }
 
 /// Sets the requester of a run to the name in the caller's certificate, whatever the request

@@ -1,5 +1,6 @@
 //! The compile queue.
 
+use bunraku_model::access::{AccessTarget, AccessVerb};
 use bunraku_wire::api::{CompileRequested, CompileSelection};
 use bunraku_wire::endpoints::{ListCompileQueue, RequestCompiles, ShowCompiles};
 
@@ -15,6 +16,17 @@ pub(crate) fn add_routes(routes: Routes) -> Routes {
 }
 
 async fn request(call: Call<RequestCompiles>) -> HandlerResult<RequestCompiles> {
+    match &call.body {
+        CompileSelection::Nodes(nodes) => call.require_nodes(AccessVerb::Deploy, nodes).await?,
+        CompileSelection::Environment(environment) => {
+            let target = AccessTarget::Environment(environment.clone());
+            call.require(AccessVerb::Deploy, target).await?;
+        }
+        CompileSelection::All => {
+            call.require(AccessVerb::Deploy, AccessTarget::Everything)
+                .await?;
+        }
+    }
     if let CompileSelection::Environment(environment) = &call.body {
         call.services.environments.require(environment).await?;
     }
@@ -23,10 +35,16 @@ async fn request(call: Call<RequestCompiles>) -> HandlerResult<RequestCompiles> 
 }
 
 async fn queue(call: Call<ListCompileQueue>) -> HandlerResult<ListCompileQueue> {
-    Ok(call.services.compiles.waiting().await?)
+    let mut queue = call.services.compiles.waiting().await?;
+    if let Some(view) = call.view().await? {
+        queue.retain(|queued| view.covers_node(&queued.node, Some(&queued.environment)));
+    }
+    Ok(queue)
 }
 
 async fn statuses(call: Call<ShowCompiles>) -> HandlerResult<ShowCompiles> {
+    call.require_nodes(AccessVerb::View, &call.body.nodes)
+        .await?;
     let wait = longest_wait(call.body.wait_seconds);
     let statuses = call.services.compiles.statuses(&call.body.nodes, wait);
     Ok(statuses.await?)

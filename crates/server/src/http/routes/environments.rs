@@ -1,5 +1,6 @@
 //! Environments, their deploys, and their webhook.
 
+use bunraku_model::access::{AccessTarget, AccessVerb};
 use bunraku_wire::endpoints::{
     AssignEnvironment, ChangeEnvironment, CreateEnvironment, DeployEnvironment, ListEnvironments,
     ReceivePush, RemoveEnvironment, ShowDeploy, ShowEnvironment, UnpinEnvironment,
@@ -27,7 +28,11 @@ pub(crate) fn add_routes(routes: Routes) -> Routes {
 }
 
 async fn list(call: Call<ListEnvironments>) -> HandlerResult<ListEnvironments> {
-    Ok(call.services.environments.list().await?)
+    let mut environments = call.services.environments.list().await?;
+    if let Some(view) = call.view().await? {
+        environments.retain(|environment| view.covers_environment(&environment.name));
+    }
+    Ok(environments)
 }
 
 async fn add(call: Call<CreateEnvironment>) -> HandlerResult<CreateEnvironment> {
@@ -124,6 +129,11 @@ pub(super) fn header(headers: &http::HeaderMap, name: &str) -> Option<String> {
 }
 
 async fn assign(call: Call<AssignEnvironment>) -> HandlerResult<AssignEnvironment> {
+    // Whoever moves a node needs the right to do so where it is and where it goes.
+    let wanted = AccessTarget::Environment(call.body.environment.clone());
+    call.require_nodes(AccessVerb::Administer, [&call.path])
+        .await?;
+    call.require(AccessVerb::Administer, wanted).await?;
     let environments = &call.services.environments;
     environments
         .assign(&call.path, &call.body.environment)

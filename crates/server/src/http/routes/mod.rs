@@ -1,5 +1,6 @@
 //! One file per resource type of the API.
 
+pub(super) mod access;
 pub(super) mod audit;
 pub(super) mod authority;
 pub(crate) mod catalogs;

@@ -23,7 +23,11 @@ pub(crate) fn add_routes(routes: Routes) -> Routes {
 }
 
 async fn list(call: Call<ListNodes>) -> HandlerResult<ListNodes> {
-    Ok(call.services.nodes.list().await?)
+    let mut nodes = call.services.nodes.list().await?;
+    if let Some(view) = call.view().await? {
+        nodes.retain(|node| view.covers_node(&node.name, Some(&node.environment)));
+    }
+    Ok(nodes)
 }
 
 async fn show(call: Call<ShowNode>) -> HandlerResult<ShowNode> {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bunraku_model::access::AccessVerb;
 use bunraku_wire::api::once::{ClaimReply, StatOnce};
 use bunraku_wire::endpoints::{
     AddOnceFragment, CheckOnceStanding, ClaimOnceTask, DefineOnceTask, FinishOnceClaim,
@@ -12,6 +13,7 @@ use bunraku_wire::endpoints::{
 use super::longest_wait;
 use crate::http::caller::Caller;
 use crate::http::endpoint::{Call, HandlerResult, Routes};
+use crate::http::hidden_secrets;
 use bunraku_cues::CueCaller;
 
 /// Adds the handlers of this module.
@@ -61,11 +63,14 @@ async fn list(call: Call<ListOnceTasks>) -> HandlerResult<ListOnceTasks> {
 }
 
 async fn show(call: Call<ShowOnceTask>) -> HandlerResult<ShowOnceTask> {
-    Ok(call
-        .services
-        .once
-        .show(&call.path, asker(call.caller()?))
-        .await?)
+    let shown = call.services.once.show(&call.path, asker(call.caller()?));
+    let mut shown = shown.await?;
+    if let Some(permit) = call.permit()
+        && !permit.is_everything(AccessVerb::ViewSecrets).await?
+    {
+        hidden_secrets::hide_once(&mut shown);
+    }
+    Ok(shown)
 }
 
 async fn define(call: Call<DefineOnceTask>) -> HandlerResult<DefineOnceTask> {

@@ -10,7 +10,14 @@ pub(crate) fn add_routes(routes: Routes) -> Routes {
 }
 
 async fn reads(call: Call<ListOutputReads>) -> HandlerResult<ListOutputReads> {
-    Ok(call.services.outputs.reads().await?)
+    let mut reads = call.services.outputs.reads().await?;
+    if let Some(permit) = call.permit() {
+        let viewed = permit.viewed_nodes(reads.iter().map(|read| read.node.clone()).collect());
+        if let Some(viewed) = viewed.await? {
+            reads.retain(|read| viewed.contains(&read.node));
+        }
+    }
+    Ok(reads)
 }
 
 async fn inputs(call: Call<ListInputs>) -> HandlerResult<ListInputs> {

@@ -15,7 +15,10 @@ pub(crate) fn add_routes(routes: Routes) -> Routes {
 async fn query(call: Call<RunQuery>) -> HandlerResult<RunQuery> {
     let (queries, text) = (&call.services.queries, &call.body.query);
     let answer = match call.caller()?.role {
-        Role::Operator => queries.answer(text).await?,
+        Role::Operator => match call.view().await? {
+            None => queries.answer(text).await?,
+            Some(view) => queries.answer_within(text, view).await?,
+        },
         Role::Node => queries.answer_for_node(text).await?,
         Role::Server => {
             return Err(ServiceError::Forbidden {
@@ -33,10 +36,10 @@ async fn query(call: Call<RunQuery>) -> HandlerResult<RunQuery> {
 }
 
 async fn nodes(call: Call<QueryNodeNames>) -> HandlerResult<QueryNodeNames> {
-    let nodes = call
-        .services
-        .queries
-        .nodes_matching(&call.body.query)
-        .await?;
+    let (queries, text) = (&call.services.queries, &call.body.query);
+    let nodes = match call.view().await? {
+        None => queries.nodes_matching(text).await?,
+        Some(view) => queries.nodes_matching_within(text, view).await?,
+    };
     Ok(QueryNodes { nodes })
 }

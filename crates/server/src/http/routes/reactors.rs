@@ -16,7 +16,11 @@ pub(crate) fn add_routes(routes: Routes) -> Routes {
 }
 
 async fn list(call: Call<ListReactors>) -> HandlerResult<ListReactors> {
-    Ok(call.services.reactors.list().await?)
+    let mut reactors = call.services.reactors.list().await?;
+    if let Some(view) = call.view().await? {
+        reactors.retain(|reactor| view.covers_environment(&reactor.environment));
+    }
+    Ok(reactors)
 }
 
 async fn test(call: Call<TestReactors>) -> HandlerResult<TestReactors> {

@@ -1,7 +1,8 @@
 //! Releases.
 
+use bunraku_model::access::{AccessTarget, AccessVerb};
 use bunraku_model::{EnvironmentName, ReleaseNumber};
-use bunraku_wire::api::{ReleaseReply, ReleaseState};
+use bunraku_wire::api::{ReleaseReply, ReleaseState, ReleaseTo};
 use bunraku_wire::endpoints::{
     CreateRelease, HoldReleases, ListReleases, ReleaseSelector, ResumeReleases, RollBackRelease,
     ShowRelease,
@@ -30,6 +31,16 @@ async fn list(call: Call<ListReleases>) -> HandlerResult<ListReleases> {
 }
 
 async fn create(call: Call<CreateRelease>) -> HandlerResult<CreateRelease> {
+    match &call.body.to {
+        ReleaseTo::Nodes { nodes } if !nodes.is_empty() => {
+            call.require_nodes(AccessVerb::Release, nodes).await?;
+        }
+        // These also decide about nodes that join later.
+        _ => {
+            let target = AccessTarget::Environment(call.path.clone());
+            call.require(AccessVerb::Release, target).await?;
+        }
+    }
     let by = call.by()?;
     call.services.environments.require(&call.path).await?;
     let made = call

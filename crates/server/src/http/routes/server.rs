@@ -1,10 +1,13 @@
 //! The status of a server.
 
 use bunraku_model::Role;
+use bunraku_model::access::AccessVerb;
 use bunraku_wire::api::ServerStatus;
 use bunraku_wire::endpoints::{self, ShowOpenApi, ShowServer};
 
 use crate::http::endpoint::{Call, HandlerResult, Routes};
+use crate::http::permit::Permit;
+use crate::http::reply::ErrorReply;
 use crate::space_status::space_status;
 
 /// Adds the handlers of this module.
@@ -14,9 +17,9 @@ pub(crate) fn add_routes(routes: Routes) -> Routes {
 
 async fn show(call: Call<ShowServer>) -> HandlerResult<ShowServer> {
     // How many other nodes there are is none of a node's business.
-    let (connected_agents, leads) = match call.caller()?.role {
-        Role::Node => (0, Vec::new()),
-        Role::Operator | Role::Server => (
+    let (connected_agents, leads) = match is_informed(&call).await? {
+        false => (0, Vec::new()),
+        true => (
             call.services.presence.connected(),
             call.services.orchestration.led_here().await?,
         ),
@@ -36,6 +39,21 @@ async fn show(call: Call<ShowServer>) -> HandlerResult<ShowServer> {
         ca_fingerprint: call.services.certificates.ca_fingerprint(),
         space,
     })
+}
+
+/// Returns whether the caller may know how many nodes there are, and which runs.
+async fn is_informed(call: &Call<ShowServer>) -> Result<bool, ErrorReply> {
+    let caller = call.caller()?;
+    match caller.role {
+        Role::Node => Ok(false),
+        Role::Server => Ok(true),
+        Role::Operator => {
+            let access = &call.services.access;
+            let known = access.newest(true).await?;
+            let permit = Permit::new(access, known, caller.operator());
+            permit.is_everything(AccessVerb::View).await
+        }
+    }
 }
 
 async fn openapi(_: Call<ShowOpenApi>) -> HandlerResult<ShowOpenApi> {

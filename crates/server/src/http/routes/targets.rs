@@ -12,6 +12,7 @@ use super::Services;
 use crate::http::byte_range;
 use crate::http::endpoint::{Call, HandlerResult, Routes};
 use crate::http::gzip;
+use crate::http::hidden_secrets;
 use crate::http::reply::ErrorReply;
 use bunraku_control::ServiceError;
 
@@ -57,7 +58,8 @@ async fn catalog(call: Call<ShowNodeCatalog>) -> HandlerResult<ShowNodeCatalog> 
             ServiceError::from(bunraku_compile::catalogs::CatalogError::Missing(id)).into(),
         );
     }
-    send_catalog(&call.services, id, &call.method, &call.headers).await
+    let secrets = call.may_view_secrets(node).await?;
+    send_catalog(&call.services, id, &call.method, &call.headers, secrets).await
 }
 
 /// Returns whether a node may read a catalog: its target, the one before, or the one that the
@@ -75,14 +77,19 @@ async fn plugins(call: Call<ShowNodePlugins>) -> HandlerResult<ShowNodePlugins> 
     Ok(call.services.compiles.plugins_of(&call.path).await?)
 }
 
-/// Sends the catalog's text, compressed if the caller accepts that.
+/// Sends the catalog's text, compressed if the caller accepts that. Sensitive values are only for
+/// those who may see secrets.
 pub(super) async fn send_catalog(
     services: &Services,
     id: CatalogId,
     method: &Method,
     headers: &HeaderMap,
+    with_secrets: bool,
 ) -> Result<Response, ErrorReply> {
-    let tag = format!("\"{id}\"");
+    let tag = match with_secrets {
+        true => format!("\"{id}\""),
+        false => format!("\"{id}-without-secrets\""),
+    };
     let mut reply = HeaderMap::new();
     reply.insert(
         header::ETAG,
@@ -102,6 +109,10 @@ pub(super) async fn send_catalog(
         header::CONTENT_TYPE,
         HeaderValue::from_static("application/json"),
     );
+    if !with_secrets {
+        let text = hidden_secrets::without_secrets(text).await?;
+        return Ok((StatusCode::OK, reply, text).into_response());
+    }
     let packed = record.size >= gzip::WORTH_IT && gzip::is_accepted(headers);
     if packed {
         reply.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));

@@ -1,11 +1,13 @@
 //! Triggers.
 
+use bunraku_model::access::{AccessTarget, AccessVerb};
 use bunraku_wire::endpoints::{
     FireTrigger, LimitTrigger, ListTriggerEvents, ListTriggers, PermitTrigger, RemoveTriggerLimits,
     ShowTrigger,
 };
 
 use crate::http::endpoint::{Call, HandlerResult, Routes};
+use crate::http::reply::ErrorReply;
 
 /// Adds the handlers of this module.
 pub(crate) fn add_routes(routes: Routes) -> Routes {
@@ -19,10 +21,39 @@ pub(crate) fn add_routes(routes: Routes) -> Routes {
         .add(ListTriggerEvents, history)
 }
 
-async fn fire(call: Call<FireTrigger>) -> HandlerResult<FireTrigger> {
+async fn fire(mut call: Call<FireTrigger>) -> HandlerResult<FireTrigger> {
+    if let Some(permit) = call.permit()
+        && !permit.is_everything(AccessVerb::Run).await?
+    {
+        limit_hosts(&mut call).await?;
+    }
     let asker = call.caller()?.for_cues();
     let fired = call.services.triggers.fire(&call.path, asker, &call.body);
     Ok(fired.await?)
+}
+
+/// Resolves the hosts of a firing for an operator with limits, and refuses it unless all of them
+/// are within.
+async fn limit_hosts(call: &mut Call<FireTrigger>) -> Result<(), ErrorReply> {
+    if call.body.hosts.is_empty() && call.body.query.is_none() {
+        // The trigger's own query says where it fires.
+        return call
+            .require(AccessVerb::Run, AccessTarget::Everything)
+            .await;
+    }
+    if let Some(query) = call.body.query.take() {
+        let queries = &call.services.queries;
+        let found = match call.view().await? {
+            None => queries.nodes_matching(&query).await?,
+            Some(view) => queries.nodes_matching_within(&query, view).await?,
+        };
+        call.body.hosts.extend(found);
+    }
+    if call.body.hosts.is_empty() {
+        let message = "the query matches no node that you may view".to_owned();
+        return Err(ErrorReply::invalid(message));
+    }
+    call.require_nodes(AccessVerb::Run, &call.body.hosts).await
 }
 
 async fn list(call: Call<ListTriggers>) -> HandlerResult<ListTriggers> {
