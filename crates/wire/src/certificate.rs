@@ -12,7 +12,7 @@ use rustls::pki_types::CertificateDer;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::fingerprint::Fingerprint;
-use crate::groups::groups_of;
+use crate::groups::{self, GROUPS_OID};
 use crate::serial::Serial;
 
 /// Puppet's `pp_auth_role`, the extension that holds a certificate's role.
@@ -268,6 +268,29 @@ fn role_of(parsed: &X509Certificate<'_>) -> Result<Role, CertificateError> {
             .map_err(|_| CertificateError::Damaged("its role is unknown")),
         None => Ok(Role::Node),
     }
+}
+
+/// Returns the groups in a certificate of this role. Groups that cannot be read are an error,
+/// because nobody should guess what such a certificate allows.
+fn groups_of(
+    parsed: &X509Certificate<'_>,
+    role: Role,
+) -> Result<BTreeSet<GroupName>, CertificateError> {
+    let oid = x509_parser::der_parser::oid::Oid::from(GROUPS_OID)
+        .expect("the object identifier is well formed");
+    let extension = parsed
+        .tbs_certificate
+        .get_extension_unique(&oid)
+        .map_err(|_| CertificateError::Damaged("it has two lists of groups"))?;
+    let text = extension.and_then(|extension| utf8_string(extension.value));
+    let Some(text) = text.and_then(|text| text.strip_prefix(ROLE_PREFIX)) else {
+        // The extension of another program.
+        return Ok(BTreeSet::new());
+    };
+    if role != Role::Operator {
+        return Err(CertificateError::Damaged("only operators have groups"));
+    }
+    groups::from_text(text).ok_or(CertificateError::Damaged("its groups are malformed"))
 }
 
 /// Returns the text of a DER `UTF8String` with nothing after it.

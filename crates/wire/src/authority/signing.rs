@@ -214,7 +214,8 @@ fn extensions(request: &Request, grant: &Grant) -> Vec<CustomExtension> {
     let role = format!("{}{}", certificate::ROLE_PREFIX, grant.role);
     let role = CustomExtension::from_oid_content(certificate::ROLE_OID, groups::der_text(&role));
     let groups = (!grant.groups.is_empty()).then(|| {
-        CustomExtension::from_oid_content(groups::GROUPS_OID, groups::to_der(&grant.groups))
+        let text = certificate::ROLE_PREFIX.to_owned() + &groups::to_text(&grant.groups);
+        CustomExtension::from_oid_content(groups::GROUPS_OID, groups::der_text(&text))
     });
     let copied = request
         .extensions
