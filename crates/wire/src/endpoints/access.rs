@@ -38,6 +38,8 @@ endpoints! {
         needs: Administer on Everything,
         body: Json<GrantAccessRequest>,
         reply: Json<GrantAccessReply>,
+        object: ("subject", "subject"),
+        details: ["grants", "scope"],
     }
 
     /// Revoke an access rule.
@@ -59,6 +61,7 @@ endpoints! {
         body: Json<CheckAccessRequest>,
         reply: Json<AccessDecision>,
         old_data: Allowed,
+        audited: No,
     }
 
     /// Show the rules about the caller.

@@ -62,7 +62,7 @@ endpoints! {
         needs: Sign on Everything,
         body: Json<IssueRequest>,
         reply: Json<IssuedCertificate>,
-        details: ["role", "server_names"],
+        details: ["role", "server_names", "groups"],
     }
 
     /// Renew the certificate of the caller.

@@ -273,6 +273,7 @@ fn only_reads_and_routine_of_nodes_are_left_out_of_the_audit_log() {
             "AddReportEvents",
             "AnswerCommand",
             "BindPlan",
+            "CheckAccess",
             "CheckOnceStanding",
             "CompareWithPuppet",
             "KeepOnceClaim",

@@ -36,6 +36,7 @@ async fn list(call: Call<ListAccessRules>) -> HandlerResult<ListAccessRules> {
 async fn grant(call: Call<GrantAccess>) -> HandlerResult<GrantAccess> {
     let by = call.by()?;
     let (rule, is_new) = call.services.access.grant(&call.body, by).await?;
+    call.notes.detail("rule", rule.id);
     Ok(GrantAccessReply {
         rule: rule_entry(&rule),
         is_new,
@@ -78,6 +79,10 @@ async fn revoke(call: Call<RevokeAccess>) -> HandlerResult<RevokeAccess> {
         .access
         .revoke(call.path, &operators, allow_lockout, call.by()?);
     let rule = revoked.await?;
+    let notes = &call.notes;
+    notes.detail("subject", rule.subject.to_string());
+    notes.detail("grants", rule.grants.to_string());
+    notes.detail("scope", rule.scope.to_string());
     let known = services.access.newest(false).await?;
     let caller = call.caller()?.operator();
     Ok(RevokeAccessReply {
