@@ -63,6 +63,10 @@ const ONLY_OURS: &[(&str, &str)] = &[
         "networking.interfaces.*.speed",
         "newer Facter versions have it",
     ),
+    (
+        "platform",
+        "for Salt's grains: init system, resolver, gateways …",
+    ),
     ("processors.extensions", "newer Facter versions have it"),
     ("system_uptime", "Facter must read /proc/1/environ for it"),
     ("virtual", "Facter must read /proc/1/environ for it"),

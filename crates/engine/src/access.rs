@@ -363,6 +363,21 @@ impl Sources for LocalSources {
     }
 }
 
+/// Returns the places of an address below a root. `puppet:///modules/NAME/x` is the file `x` of a
+/// module: the root is a directory of modules, or contains one.
+fn places(scheme: &str, root: &Path, rest: &str) -> Vec<PathBuf> {
+    let mut places = vec![root.join(rest)];
+    if scheme == "puppet"
+        && let Some(below) = rest.strip_prefix("modules/")
+        && let Some((module, file)) = below.split_once('/')
+    {
+        for modules in [root.join("modules"), root.to_owned()] {
+            places.push(modules.join(module).join("files").join(file));
+        }
+    }
+    places
+}
+
 impl LocalSources {
     /// Returns the file at an address.
     pub fn find(&self, address: &str) -> Result<PathBuf, StepError> {
@@ -389,11 +404,32 @@ impl LocalSources {
         }
         let roots = (self.roots.get(scheme)).ok_or_else(|| {
             StepError::new(format!(
-                "`{scheme}:` addresses are not available here ({address})"
+                "`{scheme}:` addresses are not available here ({address}); `--source-root {scheme}=DIRECTORY` names their directory"
             ))
         })?;
-        (roots.iter().map(|root| root.join(rest)))
-            .find(|path| path.exists())
+        let mut candidates = roots.iter().flat_map(|root| places(scheme, root, rest));
+        (candidates.find(|path| path.exists()))
             .ok_or_else(|| StepError::new(format!("`{address}` does not exist")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_modules_are_found_below_a_directory_of_modules_or_above_it() {
+        let place = tempfile::tempdir().expect("a directory");
+        let file = place.path().join("modules/motd/files/etc/motd");
+        std::fs::create_dir_all(file.parent().expect("a parent")).expect("a directory");
+        std::fs::write(&file, "hello").expect("a file");
+        for root in [place.path().to_owned(), place.path().join("modules")] {
+            let roots = HashMap::from([("puppet".to_owned(), vec![root])]);
+            let sources = LocalSources { roots };
+            let found = sources.find("puppet:///modules/motd/etc/motd");
+            assert_eq!(found.expect("a file"), file);
+            assert!(sources.find("puppet:///modules/motd/../../x").is_err());
+            assert!(sources.find("puppet:///modules/other/etc/motd").is_err());
+        }
     }
 }

@@ -42,12 +42,16 @@ pub(crate) struct LastApplied {
 }
 
 impl LastApplied {
-    /// Loads the record. An unreadable line is ignored: its change then counts as intentional.
-    pub(crate) fn load(directory: &Path) -> Result<Self, LastAppliedError> {
+    /// Loads the record. An unreadable line is ignored: its change then counts as intentional. So is
+    /// a record that belongs to another user, if the run only looks: anyone may look.
+    pub(crate) fn load(directory: &Path, noop: bool) -> Result<Self, LastAppliedError> {
         let path = directory.join(FILE);
         let text = match std::fs::read(&path) {
             Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
+            Err(error) if noop && error.kind() == io::ErrorKind::PermissionDenied => {
+                return Ok(Self::default());
+            }
             Err(source) => return Err(LastAppliedError::Read { path, source }),
         };
         Ok(Self {

@@ -21,6 +21,7 @@ mod lock;
 pub mod modules;
 mod other_nodes;
 mod plan;
+mod resource_schedule;
 mod resource_type;
 mod restore;
 mod run_needs;

@@ -117,7 +117,7 @@ pub const EVERYWHERE: &[ParameterSpec] = &[
     ),
     parameter(
         "schedule",
-        "accepted for compatibility with Puppet; no effect",
+        "a `schedule` of the catalog, or one of Puppet's own: when the resource is applied",
     ),
     parameter("stage", "the stage of a class"),
     parameter(

@@ -25,6 +25,7 @@ mod networking;
 mod os;
 mod os_release;
 mod partitions;
+mod platform;
 mod processors;
 mod selinux;
 mod ssh;
@@ -111,6 +112,7 @@ const GROUPS: &[(&str, Group)] = &[
     ("dmi", dmi::collect),
     ("fips_enabled", kernel::collect_fips),
     ("path", identity::collect_path),
+    ("platform", platform::collect),
 ];
 
 /// Collects all facts. Blocks, so do not call it on the async threads.

@@ -58,6 +58,9 @@ pub(crate) enum EnvironmentCommand {
         /// Whether facts of nodes decide which state files and data they get [default: off]
         #[arg(long, value_enum, value_name = "STATE")]
         fact_targeting: Option<Switch>,
+        /// Do not check that the server can read the repository
+        #[arg(long)]
+        no_check: bool,
     },
     /// List environments
     #[command(after_help = "Example:\n  bunraku environment list")]
@@ -184,6 +187,7 @@ pub(crate) fn run(command: EnvironmentCommand, context: &Context) -> Result<Exit
                 poll,
                 allow_external_compiler,
                 fact_targeting,
+                no_check,
             } => {
                 let new = NewEnvironment {
                     name,
@@ -195,6 +199,7 @@ pub(crate) fn run(command: EnvironmentCommand, context: &Context) -> Result<Exit
                     poll_seconds: poll.map(|every| every.0.as_secs()),
                     allow_external_compiler,
                     fact_targeting: fact_targeting == Some(Switch::On),
+                    check_repository: !no_check,
                 };
                 let added = client.call_with(CreateEnvironment, &new).await;
                 changed(&added.map_err(|error| failed(&error))?, json, "Created")

@@ -40,6 +40,9 @@ pub use hook::push_is_ignored;
 /// The shortest interval between two polls.
 const SHORTEST_POLL: u64 = 10;
 
+/// The longest wait for a repository that is to be checked.
+const LONGEST_LOOK: Duration = Duration::from_secs(20);
+
 /// Handle for environments.
 #[derive(Clone)]
 pub struct Environments {
@@ -76,6 +79,10 @@ impl Environments {
         check(Some(&new.url), new.branch.as_deref())?;
         check_volatile(new.volatile.as_deref().unwrap_or_default())?;
         check_poll(new.poll_seconds)?;
+        if new.check_repository {
+            self.check_repository(&new.url, new.branch.as_deref())
+                .await?;
+        }
         let settings = EnvironmentSettings {
             url: new.url.clone(),
             branch: new.branch.clone(),
@@ -108,6 +115,43 @@ impl Environments {
                 format!("environment `{}` already exists", new.name),
                 "change it with `bunraku environment set`",
             )),
+        }
+    }
+
+    /// Refuses a repository that cannot be read, or that lacks the branch.
+    async fn check_repository(&self, url: &str, branch: Option<&str>) -> Result<(), ServiceError> {
+        let refused = |message: String, hint: String| ServiceError::Invalid {
+            message,
+            hint: Some(hint),
+        };
+        let shown = masked(url);
+        let look = tokio::time::timeout(LONGEST_LOOK, self.code.branches(url)).await;
+        let branches = match look {
+            Ok(Ok(branches)) => branches,
+            other => {
+                let why = match other {
+                    Ok(Err(error)) => error_chain(&error),
+                    _ => format!("no answer after {} s", LONGEST_LOOK.as_secs()),
+                };
+                return Err(refused(
+                    format!("cannot read the repository {shown}: {why}"),
+                    "check the address, and that the servers may read it; `--no-check` skips this check"
+                        .to_owned(),
+                ));
+            }
+        };
+        match branch {
+            Some(branch) if !branches.heads.contains_key(branch) => {
+                let known: Vec<&str> = branches.heads.keys().map(String::as_str).collect();
+                Err(refused(
+                    format!("the repository {shown} has no branch `{branch}`"),
+                    match known.as_slice() {
+                        [] => "it has no branches yet; `--no-check` skips this check".to_owned(),
+                        known => format!("its branches are: {}", known.join(", ")),
+                    },
+                ))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -429,6 +473,12 @@ fn check(url: Option<&str>, branch: Option<&str>) -> Result<(), ServiceError> {
                 .to_owned(),
         ),
     })
+}
+
+/// Returns an error with all of its causes, on one line.
+fn error_chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 /// Checks an interval between polls.

@@ -25,6 +25,7 @@ use serde_json::{Map, Value};
 
 use crate::access::{Licence, LocalSources, RunContext, Sources};
 use crate::last_applied::{LastApplied, LastAppliedError};
+use crate::resource_schedule::ScheduleRecord;
 use crate::secrets::RunSecrets;
 use crate::{
     Cancellation, CatalogPlan, CommandSetting, Coordinator, Event, EventSink, NoCoordinator,
@@ -113,6 +114,8 @@ struct Run<'a> {
     /// The maximum number of workers.
     workers: usize,
     last_applied: LastApplied,
+    /// When resources with a schedule were last applied.
+    schedules: ScheduleRecord,
     board: Mutex<Schedule<'a>>,
     more: std::sync::Condvar,
     started: std::sync::atomic::AtomicUsize,
@@ -133,7 +136,8 @@ pub fn apply_plan(plan: &CatalogPlan, how: ApplyOptions<'_>) -> Result<Summary, 
         licence: Licence::of_run(how.noop),
         failhard: how.failhard,
         other_nodes: how.other_nodes,
-        last_applied: LastApplied::load(&how.state_directory)?,
+        last_applied: LastApplied::load(&how.state_directory, how.noop)?,
+        schedules: ScheduleRecord::load(&how.state_directory),
         board: Mutex::new(Schedule::new(plan)),
         more: std::sync::Condvar::new(),
         started: std::sync::atomic::AtomicUsize::new(0),
@@ -184,6 +188,7 @@ impl<'a> Run<'a> {
         if !noop {
             self.last_applied
                 .save(&self.context.state_directory, self.plan, &finished)?;
+            self.schedules.save(&self.context.state_directory)?;
         }
         Ok(Summary {
             finished,

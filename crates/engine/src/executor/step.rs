@@ -67,6 +67,16 @@ impl Run<'_> {
         step: &Step,
         access: &ReadAccess<'_>,
     ) -> Result<Option<Reason>, StepError> {
+        if let Some(schedule) = &step.control.schedule {
+            let now = jiff::Zoned::now();
+            let last = self.schedules.last(&step.reference, &now);
+            if let Some(why) = schedule.refusal(&now, last.as_ref()) {
+                return Ok(Some(Reason::Guard(why)));
+            }
+            if !access.noop {
+                self.schedules.note(schedule, &step.reference, &now);
+            }
+        }
         if step.control.has_guards() {
             return self.guarded(step, access);
         }

@@ -1,10 +1,12 @@
 //! The parameters that control how any resource runs, regardless of its type.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::resource_schedule::ResourceSchedule;
 use crate::{Declaration, Refusal, TypeSpec};
 
 /// The parsed parameters that every resource has.
@@ -18,6 +20,8 @@ pub(crate) struct Control {
     pub(crate) failhard: bool,
     pub(crate) register: Option<String>,
     pub(crate) noop: bool,
+    /// Puppet's `schedule`.
+    pub(crate) schedule: Option<Arc<ResourceSchedule>>,
 }
 
 /// Salt's `retry`, which waits the same time before each attempt, and `backoff`, the
@@ -46,7 +50,7 @@ impl Retry {
 }
 
 /// The parameters that [`Control::read`] looks for.
-const NAMES: [&str; 8] = [
+const NAMES: [&str; 9] = [
     "check_cmd",
     "creates",
     "failhard",
@@ -54,6 +58,7 @@ const NAMES: [&str; 8] = [
     "onlyif",
     "register",
     "retry",
+    "schedule",
     "unless",
 ];
 
@@ -64,6 +69,7 @@ impl Control {
         declaration: &Declaration,
         spec: &TypeSpec,
         usual: &Arc<Self>,
+        schedules: &Schedules,
     ) -> Result<Arc<Self>, Refusal> {
         // Most resources have no such parameters.
         let mut names = declaration.parameters().keys();
@@ -85,16 +91,48 @@ impl Control {
             failhard: declaration.boolean("failhard")?.unwrap_or(false),
             register: declaration.text("register")?,
             noop: declaration.boolean("noop")?.unwrap_or(false),
+            schedule: match spec.takes("schedule") {
+                true => None,
+                false => schedule(declaration, schedules)?,
+            },
         }))
     }
 
     /// Returns true if it adds commands or waits to the step.
     pub(crate) fn runs_commands(&self) -> bool {
-        self.has_guards() || !self.check_cmd.is_empty() || self.retry.is_some()
+        self.has_guards()
+            || self.schedule.is_some()
+            || !self.check_cmd.is_empty()
+            || self.retry.is_some()
     }
 
     pub(crate) fn has_guards(&self) -> bool {
         !(self.onlyif.is_empty() && self.unless.is_empty() && self.creates.is_empty())
+    }
+}
+
+/// The schedules of a catalog, by name.
+pub(super) type Schedules = HashMap<String, Result<Arc<ResourceSchedule>, String>>;
+
+/// Finds the schedule that a resource names.
+fn schedule(
+    declaration: &Declaration,
+    schedules: &Schedules,
+) -> Result<Option<Arc<ResourceSchedule>>, Refusal> {
+    let Some(name) = declaration.text("schedule")? else {
+        return Ok(None);
+    };
+    match schedules.get(&name) {
+        Some(Ok(schedule)) => Ok(Some(Arc::clone(schedule))),
+        Some(Err(why)) => Err(Refusal::other(format!(
+            "the schedule `{name}` is invalid: {why}"
+        ))),
+        None => match ResourceSchedule::built_in(&name) {
+            Some(schedule) => Ok(Some(Arc::new(schedule))),
+            None => Err(Refusal::other(format!(
+                "no schedule `{name}` in the catalog"
+            ))),
+        },
     }
 }
 

@@ -9,8 +9,10 @@ use bunraku_model::catalog::{CatalogSource, Place, Resource, ResourceReference, 
 use foldhash::fast::RandomState;
 use sha2::{Digest, Sha256};
 
+use super::control::Schedules;
 use super::error::near_names;
 use super::{Body, Control, PlanError, Problem, ProblemKind, Step, Steps, lazy};
+use crate::resource_schedule::ResourceSchedule;
 use crate::spec::EVERYWHERE;
 use crate::types::AnyType;
 use crate::{Declaration, Registry, Secrets, TypeSpec};
@@ -82,6 +84,7 @@ pub(super) fn read(
         .collect();
     let registered = lazy::registered_names(catalog);
     let usual = Arc::new(Control::default());
+    let schedules = schedules(catalog);
     let looked_at = each(&catalog.resources, threads, |index, resource| {
         if resource.exported {
             return None;
@@ -94,7 +97,7 @@ pub(super) fn read(
                 &reference,
                 known,
                 &registered,
-                &usual,
+                (&usual, &schedules),
                 &catalog.sources,
             )),
             Err(kind) => kind,
@@ -123,6 +126,22 @@ pub(super) fn read(
         }
     }
     reader.finish()
+}
+
+/// Returns the schedules that a catalog declares.
+fn schedules(catalog: &Catalog) -> Schedules {
+    let declared = (catalog.resources.iter())
+        .filter(|resource| resource.type_name.eq_ignore_ascii_case("schedule"));
+    let read = |resource: &Resource| {
+        let reference = Arc::new(resource.reference());
+        let declaration = Declaration::of(resource, reference, "name");
+        let schedule = ResourceSchedule::read(&resource.title, &declaration);
+        let schedule = schedule
+            .map(Arc::new)
+            .map_err(|refusal| refusal.to_string());
+        (resource.title.clone(), schedule)
+    };
+    declared.map(read).collect()
 }
 
 /// Calls a function for each resource, with several threads if there are many. The
@@ -194,7 +213,7 @@ fn step(
     reference: &Arc<ResourceReference>,
     known: &Arc<dyn AnyType>,
     registered: &HashSet<&str>,
-    usual: &Arc<Control>,
+    (usual, schedules): (&Arc<Control>, &Schedules),
     sources: &BTreeMap<String, CatalogSource>,
 ) -> Result<Box<Step>, ProblemKind> {
     let spec = known.spec();
@@ -204,7 +223,7 @@ fn step(
         .filter(|name| declaration.is_sensitive(name))
         .cloned()
         .collect();
-    let control = Control::read(&declaration, spec, usual)?;
+    let control = Control::read(&declaration, spec, usual, schedules)?;
     let body = if resource.state.is_some() && lazy::waits(&declaration, registered) {
         Body::Lazy(Box::new(declaration.into_owned()))
     } else {

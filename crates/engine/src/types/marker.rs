@@ -1,6 +1,7 @@
 //! Types that only appear in the graph: `anchor`, and Puppet's `schedule` and
-//! `filebucket`, which a catalog may contain and which change nothing here.
+//! `filebucket`, which a catalog may contain and which change nothing themselves.
 
+use crate::resource_schedule::ResourceSchedule;
 use crate::spec::parameter;
 use crate::{
     ApplyResult, Change, Declaration, Observation, ParameterSpec, Provider, ReadAccess, Refusal,
@@ -35,13 +36,25 @@ pub(crate) static ANCHOR: TypeSpec = marker(
 
 pub(crate) static SCHEDULE: TypeSpec = marker(
     "schedule",
-    "Accepted in Puppet catalogs; no effect. Windows are a setting of the agent.",
+    "When resources that name it with `schedule` are applied. At other times they are skipped.",
     &[
-        parameter("period", "accepted; no effect"),
-        parameter("periodmatch", "accepted; no effect"),
-        parameter("range", "accepted; no effect"),
-        parameter("repeat", "accepted; no effect"),
-        parameter("weekday", "accepted; no effect"),
+        parameter(
+            "period",
+            "`hourly`, `daily`, `weekly`, `monthly` or `never`",
+        ),
+        parameter(
+            "periodmatch",
+            "`distance` (the default): a period after the last time; `number`: once in each hour, day, week or month of the calendar",
+        ),
+        parameter(
+            "range",
+            "hours of the day, such as `22:30 - 4`; a list is possible",
+        ),
+        parameter("repeat", "how often in one period; 1 by default"),
+        parameter(
+            "weekday",
+            "days of the week, such as `Mon`; a list is possible",
+        ),
     ],
     r#"[{"type": "Schedule", "title": "nightly", "parameters": {"range": "2 - 4"}}]"#,
 );
@@ -65,7 +78,10 @@ impl ResourceType for Marker {
         self.0
     }
 
-    fn desire(&self, _declaration: &Declaration) -> Result<(), Refusal> {
+    fn desire(&self, declaration: &Declaration) -> Result<(), Refusal> {
+        if self.0.name == SCHEDULE.name {
+            ResourceSchedule::read("", declaration)?;
+        }
         Ok(())
     }
 

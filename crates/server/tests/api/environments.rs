@@ -283,6 +283,7 @@ async fn addresses_that_are_flags_or_programs_are_refused() {
             poll_seconds: None,
             allow_external_compiler: false,
             fact_targeting: false,
+            check_repository: false,
         };
         let refused = server
             .operator

@@ -132,6 +132,7 @@ pub(crate) async fn add(server: &TestServer, environment: &str, url: &str) -> En
         poll_seconds: None,
         allow_external_compiler: true,
         fact_targeting: false,
+        check_repository: false,
     };
     let added = server.operator.post("/v1/environments", &new).await;
     added.expect("a new environment")

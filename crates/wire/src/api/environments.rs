@@ -53,6 +53,9 @@ pub struct NewEnvironment {
     /// `true` to let the facts of nodes decide which state files and data they get.
     #[serde(default)]
     pub fact_targeting: bool,
+    /// `true` to refuse a repository that the server cannot read, or that lacks the branch.
+    #[serde(default)]
+    pub check_repository: bool,
 }
 
 /// A request to change an environment. Absent fields stay unchanged.

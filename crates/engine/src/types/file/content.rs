@@ -47,8 +47,8 @@ pub(super) fn compare(
 ) -> Result<Comparison, StepError> {
     let wanted = match wanted(desired, old.as_mut(), access) {
         Ok(wanted) => wanted,
-        // Noop: an earlier resource may create the source.
-        Err(_) if access.may_appear() => {
+        // Noop: an earlier resource may create a source on this machine, and no other.
+        Err(_) if access.may_appear() && may_be_created(desired) => {
             return Ok(Comparison {
                 same: false,
                 old: None,
@@ -109,6 +109,20 @@ pub(super) fn compare(
         diff,
         wanted,
     })
+}
+
+/// Returns true if the content comes from a path of this machine.
+fn may_be_created(desired: &DesiredFile) -> bool {
+    let addresses = match &desired.content {
+        Content::Source { addresses, .. } => addresses,
+        Content::Template {
+            of: Template::Source(addresses),
+            ..
+        } => addresses,
+        _ => return true,
+    };
+    let is_local = |address: &String| address.starts_with('/') || address.starts_with("file:");
+    addresses.iter().any(is_local)
 }
 
 fn check_source(desired: &DesiredFile, sum: &str) -> Result<(), StepError> {

@@ -729,3 +729,29 @@ fn a_path_that_climbs_or_is_relative_is_refused_before_anything_changes() {
         assert!(plan.is_err(), "{path:?}");
     }
 }
+
+#[test]
+fn noop_refuses_a_source_that_nothing_can_create() {
+    use crate::types::testing::{apply, lines, noop};
+    let place = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| place.path().join(name).to_string_lossy().into_owned();
+    let copy = |source: &str| {
+        serde_json::json!([
+            {"type": "Test", "title": "first", "parameters": {"changes": true, "before": format!("File[{}]", path("copy"))}},
+            {"type": "File", "title": path("copy"), "parameters": {"source": source}},
+        ])
+    };
+    for source in ["puppet:///modules/motd/motd", "salt://motd"] {
+        for summary in [
+            noop(&place.path().join("state"), copy(source)),
+            apply(&place.path().join("state"), copy(source)),
+        ] {
+            let lines = lines(&summary);
+            assert!(lines.contains("failed: "), "{lines}");
+            assert!(lines.contains("--source-root"), "{lines}");
+        }
+    }
+    // A path of this machine may be what the first one creates.
+    let summary = noop(&place.path().join("state"), copy(&path("made later")));
+    assert!(lines(&summary).contains("pending"), "{}", lines(&summary));
+}
