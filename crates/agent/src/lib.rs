@@ -137,6 +137,16 @@ pub enum AgentError {
     Plugins(#[from] PluginError),
 }
 
+impl AgentError {
+    /// Returns what the server suggests to do about it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Join(JoinError::Refused(error)) => error.hint(),
+            _ => None,
+        }
+    }
+}
+
 /// The state that the agent's parts share.
 #[derive(Clone)]
 struct Shared {

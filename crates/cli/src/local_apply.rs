@@ -150,6 +150,12 @@ impl ApplyError {
                 "remove one of these edges: each resource above waits for the one before it"
                     .to_owned(),
             ),
+            Self::Plan(error) if !error.unknown_types().is_empty() => Some(
+                "docs/resources.md lists the types. For others, install a module that implements them \
+                 (`bunraku module`), let Puppet apply the catalog (`run_method = \"puppet\"` and \
+                 `released = true` on the node), or remove the resources"
+                    .to_owned(),
+            ),
             _ => None,
         }
     }

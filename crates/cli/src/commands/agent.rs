@@ -136,15 +136,22 @@ pub(crate) fn run(arguments: AgentArguments, context: &Context) -> Result<Exit, 
             stop.cancel();
         });
         if join_only {
-            return if bunraku_agent::join(&options, &shutdown).await? {
+            let joined = bunraku_agent::join(&options, &shutdown).await;
+            return if joined.map_err(with_hint)? {
                 Ok(Exit::Done)
             } else {
                 Err(Failure::new("stopped before the node had joined"))
             };
         }
-        bunraku_agent::run(options, shutdown).await?;
+        let ran = bunraku_agent::run(options, shutdown).await;
+        ran.map_err(with_hint)?;
         Ok(Exit::Done)
     })
+}
+
+fn with_hint(error: bunraku_agent::AgentError) -> Failure {
+    let hint = error.hint();
+    Failure::from(error).hint_if(hint)
 }
 
 fn agent_options(arguments: AgentArguments, context: &Context) -> Result<AgentOptions, Failure> {

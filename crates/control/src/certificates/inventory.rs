@@ -192,6 +192,13 @@ impl Certificates {
             .find(|stored| stored.is_valid(now) && stored.key != key && self.is_trusted(stored))
         {
             None => Ok(Claim { entry }),
+            Some(stored) if stored.role == Role::Server => Err(ServiceError::conflict(
+                format!("`{}` is the name of a server", stored.name),
+                format!(
+                    "a node on a server's machine needs a name of its own: join again with `--name node.{}`",
+                    stored.name
+                ),
+            )),
             Some(stored) => Err(ServiceError::conflict(
                 format!(
                     "`{}` already has a valid certificate with another key",

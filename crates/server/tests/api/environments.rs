@@ -295,6 +295,43 @@ async fn addresses_that_are_flags_or_programs_are_refused() {
 }
 
 #[tokio::test]
+async fn a_repository_that_does_not_exist_is_refused_if_asked() {
+    let mut server = TestServer::start().await;
+    let repository = site_repository("one");
+    let new = |url: String, branch: Option<&str>| NewEnvironment {
+        name: "production".parse().expect("a name"),
+        url,
+        branch: branch.map(str::to_owned),
+        policy: Default::default(),
+        volatile: None,
+        order: None,
+        poll_seconds: None,
+        allow_external_compiler: false,
+        fact_targeting: false,
+        check_repository: true,
+    };
+    let (here, nowhere) = (repository.url(), "file:///no/such/repository".to_owned());
+    for (asked, expected) in [
+        (new(nowhere, None), "cannot read the repository"),
+        (new(here.clone(), Some("gone")), "has no branch `gone`"),
+    ] {
+        let refused = server
+            .operator
+            .post::<_, Value>("/v1/environments", &asked)
+            .await;
+        let error = refused.expect_err(expected);
+        assert!(error.to_string().contains(expected), "{error}");
+        assert!(error.hint().is_some(), "{error}");
+    }
+    let added = server
+        .operator
+        .post::<_, Value>("/v1/environments", &new(here, Some("main")))
+        .await;
+    added.expect("a repository that exists");
+    server.shutdown().await;
+}
+
+#[tokio::test]
 async fn a_node_moves_between_environments_and_old_records_are_in_production() {
     let mut server = TestServer::start().await;
     let _node = node(&server, "web-1").await;

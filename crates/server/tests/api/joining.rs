@@ -137,6 +137,27 @@ async fn a_name_with_a_valid_certificate_is_not_given_to_another_key() {
 }
 
 #[tokio::test]
+async fn a_node_with_the_name_of_a_server_is_told_to_choose_another() {
+    let mut server = TestServer::start().await;
+    let all: Vec<CertificateEntry> =
+        (server.operator.get("/v1/certificates").await).expect("certificates");
+    let own = all.iter().find(|entry| entry.role == Role::Server);
+    let own = own.expect("the server's").name.to_string();
+    let token = server.token(None).await;
+    let (_, request) = request(&own);
+    let refused = server.join(&request, Some(token)).await;
+    let error = refused.expect_err("a name of a server");
+    assert!(
+        error.to_string().contains("is the name of a server"),
+        "{error}"
+    );
+    let hint = error.hint().unwrap_or_default();
+    assert!(hint.contains("--name"), "{hint}");
+    assert!(!hint.contains("revoke"), "{hint}");
+    server.shutdown().await;
+}
+
+#[tokio::test]
 async fn without_a_token_a_request_waits_until_an_operator_signs_it() {
     let mut server = TestServer::start().await;
     let (key, pem) = request("web-1");
