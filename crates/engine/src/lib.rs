@@ -12,6 +12,7 @@
 mod access;
 pub mod cancel;
 mod change;
+mod clock;
 mod coordination;
 mod declaration;
 mod event;
@@ -50,6 +51,7 @@ pub use plan::{
     CatalogPlan, CycleStep, Explanation, InvalidTag, PlanError, PlanOptions, Problem, ProblemKind,
     UnknownType,
 };
+pub use resource_schedule::ScheduleRecordError;
 pub use resource_type::{Observation, Provider, Relations, ResourceType, SystemObject};
 pub use restore::restore;
 pub use run_needs::RunNeeds;

@@ -5,14 +5,14 @@
 //! [`ScheduleRecord`] keeps the latter between runs.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use bunraku_model::catalog::ResourceReference;
 use jiff::Zoned;
 use serde_json::Value;
 
-use crate::last_applied::LastAppliedError;
 use crate::{Declaration, Refusal};
 
 const FILE: &str = "schedules";
@@ -221,6 +221,15 @@ fn weekdays(declaration: &Declaration) -> Result<Vec<i8>, Refusal> {
     days.ok_or_else(|| declaration.refuse("weekday", "a day of the week, such as `Mon`"))
 }
 
+/// The reason why the times cannot be kept.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write {path}")]
+pub struct ScheduleRecordError {
+    path: PathBuf,
+    #[source]
+    source: io::Error,
+}
+
 /// The times at which resources with a schedule were last applied.
 #[derive(Default)]
 pub(crate) struct ScheduleRecord {
@@ -257,7 +266,7 @@ impl ScheduleRecord {
         }
     }
 
-    pub(crate) fn save(&self, directory: &Path) -> Result<(), LastAppliedError> {
+    pub(crate) fn save(&self, directory: &Path) -> Result<(), ScheduleRecordError> {
         let times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
         if times.is_empty() {
             return Ok(());
@@ -265,7 +274,7 @@ impl ScheduleRecord {
         let path = directory.join(FILE);
         let text = serde_json::to_vec(&*times).unwrap_or_default();
         bunraku_files::replace(&path, &text, 0o600)
-            .map_err(|source| LastAppliedError::Write { path, source })
+            .map_err(|source| ScheduleRecordError { path, source })
     }
 }
 

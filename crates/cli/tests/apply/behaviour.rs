@@ -103,6 +103,8 @@ fn problems_are_named_before_anything_changes() {
     expect![[r#"
         error: nothing was changed: the catalog has problems
           Fiel[y] (the catalog): no resource type `Fiel`; did you mean `file`?
+
+        hint: docs/resources.md lists the types. For others, install a module that implements them (`bunraku module`), let Puppet apply the catalog (`run_method = "puppet"` and `released = true` on the node), or remove the resources
     "#]]
     .assert_eq(&ended.stderr);
     assert!(!world.path("a").exists());

@@ -25,7 +25,7 @@ use serde_json::{Map, Value};
 
 use crate::access::{Licence, LocalSources, RunContext, Sources};
 use crate::last_applied::{LastApplied, LastAppliedError};
-use crate::resource_schedule::ScheduleRecord;
+use crate::resource_schedule::{ScheduleRecord, ScheduleRecordError};
 use crate::secrets::RunSecrets;
 use crate::{
     Cancellation, CatalogPlan, CommandSetting, Coordinator, Event, EventSink, NoCoordinator,
@@ -63,6 +63,8 @@ pub struct ApplyOptions<'a> {
 pub enum ApplyError {
     #[error("cannot use the state of the last run")]
     LastApplied(#[from] LastAppliedError),
+    #[error("cannot keep the times of schedules")]
+    Schedules(#[from] ScheduleRecordError),
 }
 
 impl<'a> ApplyOptions<'a> {

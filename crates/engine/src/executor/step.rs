@@ -68,7 +68,7 @@ impl Run<'_> {
         access: &ReadAccess<'_>,
     ) -> Result<Option<Reason>, StepError> {
         if let Some(schedule) = &step.control.schedule {
-            let now = jiff::Zoned::now();
+            let now = crate::clock::local_now();
             let last = self.schedules.last(&step.reference, &now);
             if let Some(why) = schedule.refusal(&now, last.as_ref()) {
                 return Ok(Some(Reason::Guard(why)));

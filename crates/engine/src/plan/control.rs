@@ -91,9 +91,10 @@ impl Control {
             failhard: declaration.boolean("failhard")?.unwrap_or(false),
             register: declaration.text("register")?,
             noop: declaration.boolean("noop")?.unwrap_or(false),
-            schedule: match spec.takes("schedule") {
-                true => None,
-                false => schedule(declaration, schedules)?,
+            schedule: if spec.takes("schedule") {
+                None
+            } else {
+                schedule(declaration, schedules)?
             },
         }))
     }

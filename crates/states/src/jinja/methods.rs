@@ -98,9 +98,12 @@ fn of_text(text: &str, method: &str, arguments: &[Value]) -> Result<Option<Value
         "rjust" => padded(true, false)?,
         "center" => padded(true, true)?,
         "swapcase" => {
-            let swapped = text.chars().map(|c| match c.is_uppercase() {
-                true => c.to_lowercase().collect::<String>(),
-                false => c.to_uppercase().collect(),
+            let swapped = text.chars().map(|c| {
+                if c.is_uppercase() {
+                    c.to_lowercase().collect::<String>()
+                } else {
+                    c.to_uppercase().collect()
+                }
             });
             Value::from(swapped.collect::<String>())
         }

@@ -1,11 +1,13 @@
 //! Salt's Jinja: renders a file of a tree to text, with limits, and maps a rendered line back to
 //! the template's line.
 
+mod conversion;
 mod digest;
 mod emit;
 mod filters;
 mod functions;
 mod json;
+mod list_filters;
 mod marks;
 mod methods;
 mod mutable;
@@ -137,7 +139,7 @@ impl Renderer {
     /// Sets the variable `facts`, with Facter's names.
     pub(crate) fn set_facts(&mut self, facts: &Map<String, Json>) {
         self.environment
-            .add_global("facts", mutable::from_json(&Json::Object(facts.clone())));
+            .add_global("facts", conversion::from_json(&Json::Object(facts.clone())));
     }
 
     /// Renders a file of the tree.
@@ -151,7 +153,7 @@ impl Renderer {
             .get_template(path)
             .map_err(|error| self.problem(path, &error))?;
         self.written.store(0, Ordering::Relaxed);
-        let context = mutable::from_json(&Json::Object(variables.clone()));
+        let context = conversion::from_json(&Json::Object(variables.clone()));
         let rendered = template
             .render(context)
             .map_err(|error| self.problem(path, &error))?;

@@ -188,9 +188,10 @@ fn by_strategy(one: &Value, other: &Value, arguments: &Arguments) -> Result<Valu
         "list" => {
             let pairs = one.try_iter()?.map(|key| {
                 let (first, second) = (one.get_item(&key)?, other.get_item(&key)?);
-                let value = match second.is_undefined() {
-                    true => first,
-                    false => List::value([first, second]),
+                let value = if second.is_undefined() {
+                    first
+                } else {
+                    List::value([first, second])
                 };
                 Ok((key, value))
             });

@@ -15,8 +15,8 @@ use minijinja::value::{Enumerator, Kwargs, Object, ObjectRepr};
 use minijinja::{Error, State, Value};
 use serde_json::{Map, Value as Json};
 
+use super::conversion::{from_json, ordered_from_json, to_json};
 use super::filters::invalid;
-use super::mutable::{from_json, ordered_from_json, to_json};
 use super::python;
 use super::taint;
 use crate::matcher::{Subject, matches_glob};

@@ -3,9 +3,9 @@
 use minijinja::{Error, State, Value};
 
 use super::Arguments;
+use crate::jinja::conversion::{KeyOrder, json_in_order};
 use crate::jinja::filters::{invalid, lines, load_json, load_yaml};
 use crate::jinja::json::{JsonStyle, written};
-use crate::jinja::mutable::{KeyOrder, json_in_order};
 use crate::jinja::{emit, python, rendered_file, taint};
 
 /// Implements `slsutil.serialize(serializer, obj, …)` for JSON and YAML.
@@ -14,9 +14,10 @@ pub(super) fn serialize(state: &State<'_, '_>, arguments: &Arguments) -> Result<
     let value = arguments.required(1, "obj")?;
     let text = match serializer.as_str() {
         "json" => {
-            let order = match arguments.is_true(usize::MAX, "sort_keys", false) {
-                true => KeyOrder::Sorted,
-                false => KeyOrder::Kept,
+            let order = if arguments.is_true(usize::MAX, "sort_keys", false) {
+                KeyOrder::Sorted
+            } else {
+                KeyOrder::Kept
             };
             let json = taint::quoted_value(json_in_order(&value, order));
             let indent = arguments.get(usize::MAX, "indent");
@@ -61,9 +62,10 @@ pub(super) fn deserialize(arguments: &Arguments) -> Result<Value, Error> {
 
 /// Implements `slsutil.boolstr(value, true='true', false='false')`.
 pub(super) fn boolstr(arguments: &Arguments) -> Result<Value, Error> {
-    let (position, word) = match arguments.is_true(0, "value", false) {
-        true => (1, "true"),
-        false => (2, "false"),
+    let (position, word) = if arguments.is_true(0, "value", false) {
+        (1, "true")
+    } else {
+        (2, "false")
     };
     let given = arguments.get(position, word);
     Ok(given.unwrap_or_else(|| Value::from(word)))
