@@ -40,6 +40,7 @@ const GROUPS: &[(&str, &[&str])] = &[
         &[
             "access",
             "cluster",
+            "audit",
             "authority",
             "audit",
             "signer",

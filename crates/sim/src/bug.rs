@@ -13,4 +13,6 @@ pub enum Bug {
     RequestsForgotten,
     /// Ordered runs start all nodes at once.
     OrderIgnored,
+    /// Servers record changes after they made them.
+    RecordedTooLate,
 }

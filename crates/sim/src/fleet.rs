@@ -81,6 +81,8 @@ pub struct Fleet {
     pub(crate) checker: Checker,
     pub(crate) cues: CueChecker,
     audit: AuditChecker,
+    /// Of its own, so that changes for the audit log do not change what else happens.
+    audit_chance: Chance,
     pub(crate) ordered_runs_left: usize,
     agents: Vec<Agent>,
     /// The agents' disks.
@@ -93,6 +95,7 @@ pub struct Fleet {
 impl Fleet {
     pub async fn start(plan: SimulationOptions) -> Self {
         let chance = Chance::new(plan.seed);
+        let audit_chance = Chance::new(plan.seed.wrapping_add(1 << 40));
         let store: SharedStore = Arc::new(MemoryStore::new());
         let clock = virtual_clock();
         let nodes = Nodes::new(store.clone(), clock.clone());
@@ -118,6 +121,7 @@ impl Fleet {
             checker: Checker::default(),
             cues: CueChecker::default(),
             audit: AuditChecker::default(),
+            audit_chance,
             agents: Vec::new(),
             disks,
             code: 0,
@@ -233,6 +237,9 @@ impl Fleet {
     }
 
     async fn something_happens(&mut self) {
+        if self.audit_chance.happens(30) {
+            self.change_something();
+        }
         let chance = self.servers.chance.clone();
         let number = chance.below(self.plan.servers);
         match (self.plan.faults, self.servers.is_alive(number)) {
@@ -242,7 +249,6 @@ impl Fleet {
             (_, true) if self.ordered_runs_left > 0 && chance.happens(40) => {
                 self.start_ordered_run_if_possible().await;
             }
-            (_, true) if chance.happens(30) => self.change_something().await,
             (_, true) if chance.happens(20) => self.push_code().await,
             (_, true) if !self.plan.auto_release => self.release_some().await,
             (true, true) if chance.happens(20) => self.upkeep().await,
@@ -260,16 +266,19 @@ impl Fleet {
     }
 
     /// A person makes changes that the audit log has to contain.
-    async fn change_something(&self) {
-        let number = self.audit.next();
-        let asked = self.servers.ask(move |services, answer| async move {
-            let made = intended_change(&services).await;
-            let _ = recorded_change(&services, number).await;
-            answer.give(made);
+    fn change_something(&mut self) {
+        let (audit, servers) = (self.audit.clone(), self.servers.clone());
+        let (number, bug) = (audit.next(), self.plan.bug);
+        self.tasks.spawn(async move {
+            let asked = servers.ask(move |services, answer| async move {
+                let made = intended_change(&services, bug).await;
+                let _ = recorded_change(&services, number).await;
+                answer.give(made);
+            });
+            if let Some(Some(change)) = asked.await {
+                audit.acknowledge(change);
+            }
         });
-        if let Some(Some(change)) = asked.await {
-            self.audit.acknowledge(change);
-        }
     }
 
     /// A person releases the compiled catalog of one node.

@@ -239,6 +239,16 @@ fn an_ordered_run_that_ignores_its_order_is_found() {
 }
 
 #[test]
+fn changes_that_are_recorded_after_they_were_made_are_found() {
+    let plans = (0..200).map(|seed| SimulationOptions {
+        bug: Some(Bug::RecordedTooLate),
+        ..small(seed)
+    });
+    let said = found(plans).expect("the checker finds it");
+    assert!(said.contains("is not in the log"), "{said}");
+}
+
+#[test]
 fn a_thousand_agents_are_served_by_three_servers_that_come_and_go() {
     let seen = simulate(SimulationOptions {
         agents: 1_000,

@@ -32,9 +32,9 @@ pub(crate) enum AuditCommand {
   bunraku audit list --outcome refused --json | jq -r '.[].message'")]
     List(ListArguments),
     /// Print new audit records as they are written
-    #[command(
-        after_help = "Examples:\n  bunraku audit follow\n  bunraku audit follow --after 1207"
-    )]
+    #[command(after_help = "Examples:
+  bunraku audit follow
+  bunraku audit follow --after 1207 --json")]
     Follow {
         /// Begin after this record
         #[arg(long, value_name = "NUMBER")]
@@ -58,7 +58,7 @@ Exit code 1: the log is not intact.")]
     /// Print all audit records, oldest first, as JSON lines
     #[command(after_help = "Examples:
   bunraku audit export --out audit.jsonl
-  bunraku audit export --after 1207 >> audit.jsonl")]
+  bunraku audit export --after 1207 --out newer.jsonl")]
     Export {
         /// Only records after this one
         #[arg(long, value_name = "NUMBER")]
@@ -227,7 +227,11 @@ fn cells(record: &AuditRecord) -> Vec<String> {
         (1, outcome, Some(status)) => format!("{} ({status})", outcome.as_str()),
         (count, outcome, _) => format!("{} {count} times", outcome.as_str()),
     };
-    let why = entry.reason.as_deref().or(entry.message.as_deref());
+    let (reason, message) = (entry.reason.as_deref(), entry.message.as_deref());
+    let why = match entry.outcome {
+        AuditOutcome::Succeeded => reason.or(message),
+        AuditOutcome::Refused | AuditOutcome::Failed | AuditOutcome::Unknown => message.or(reason),
+    };
     vec![
         record
             .number

@@ -91,7 +91,7 @@ mod tests {
                   |
                 3 | liten = 1
                   | ^^^^^
-                unknown field `liten`, expected one of `listen`, `name`, `names`, `data_dir`, `health_listen`, `agent_silence`, `store`, `authority`, `certificates`, `limits`, `cluster`, `facts`, `reports`, `compile`, `releases`, `queries`
+                unknown field `liten`, expected one of `listen`, `name`, `names`, `data_dir`, `health_listen`, `agent_silence`, `store`, `authority`, `certificates`, `limits`, `cluster`, `facts`, `reports`, `compile`, `releases`, `queries`, `audit`
             "#]],
         );
     }

@@ -1,6 +1,7 @@
 //! The binary as users run it: exit codes, output, real processes.
 
 mod alertmanager;
+mod audit;
 mod authority;
 mod backup;
 mod cluster;
