@@ -9,10 +9,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bunraku_control::AuditAction;
+use bunraku_control::{AuditAction, ServiceError};
 use bunraku_model::{AuditChainCheck, AuditChainPlace, EnvironmentName};
 use bunraku_server::Services;
-use bunraku_store::{Compare, Range, Store, StoreError, Transaction, settle};
+use bunraku_store::{Compare, Range, Store, Transaction, settle};
 use bunraku_wire::api::{AuditOutcome, AuditRecord, ReleaseKind};
 use uuid::Uuid;
 
@@ -137,15 +137,7 @@ async fn made(store: &dyn Store, prefix: &str) -> Vec<String> {
 
 /// Makes a change as a handler does: an intent, the change, its outcome. Returns the id of its
 /// record if it succeeded.
-pub(crate) async fn intended_change(services: &Services, bug: Option<Bug>) -> Option<Uuid> {
-    if bug == Some(Bug::RecordedTooLate) {
-        let id = Uuid::now_v7();
-        let change = Transaction::new().put(format!("{INTENDED}{id}"), "made");
-        settle(&*services.store, change).await.ok()?;
-        let begun = services.audit.begin(AuditAction::new("intended")).await;
-        begun.ok()?.finish(AuditOutcome::Succeeded).await;
-        return None;
-    }
+pub(crate) async fn intended_change(services: &Services) -> Option<Uuid> {
     let begun = services
         .audit
         .begin(AuditAction::new("intended"))
@@ -159,12 +151,23 @@ pub(crate) async fn intended_change(services: &Services, bug: Option<Bug>) -> Op
 }
 
 /// Makes a change as a service does: with its record in one transaction.
-pub(crate) async fn recorded_change(services: &Services, number: u64) -> Result<(), StoreError> {
+pub(crate) async fn recorded_change(
+    services: &Services,
+    number: u64,
+    bug: Option<Bug>,
+) -> Result<(), ServiceError> {
     let key = format!("{RECORDED}{number}");
     let change = Transaction::new()
         .when(Compare::Absent(key.clone()))
         .put(key, "made");
     let action = AuditAction::new("recorded").on("change", number);
+    if bug == Some(Bug::RecordedTooLate) {
+        if settle(&*services.store, change).await?.is_committed() {
+            let recorded = services.audit.record(action, AuditOutcome::Succeeded);
+            recorded.await?;
+        }
+        return Ok(());
+    }
     let change = services.audit.record_in(change, action);
     settle(&*services.store, change).await?;
     Ok(())

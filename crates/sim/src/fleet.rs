@@ -271,8 +271,8 @@ impl Fleet {
         let (number, bug) = (audit.next(), self.plan.bug);
         self.tasks.spawn(async move {
             let asked = servers.ask(move |services, answer| async move {
-                let made = intended_change(&services, bug).await;
-                let _ = recorded_change(&services, number).await;
+                let made = intended_change(&services).await;
+                let _ = recorded_change(&services, number, bug).await;
                 answer.give(made);
             });
             if let Some(Some(change)) = asked.await {

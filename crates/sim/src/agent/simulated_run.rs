@@ -193,7 +193,13 @@ async fn take(
 ) {
     match bug {
         // The others are elsewhere.
-        None | Some(Bug::FiringForgotten | Bug::RequestsForgotten | Bug::OrderIgnored) => {}
+        None
+        | Some(
+            Bug::FiringForgotten
+            | Bug::RequestsForgotten
+            | Bug::OrderIgnored
+            | Bug::RecordedTooLate,
+        ) => {}
         // Accepts any batch as the next one.
         Some(Bug::NumbersIgnored) => {
             let shown = services.reports.show(&node, run).await;
