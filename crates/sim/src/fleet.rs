@@ -217,6 +217,7 @@ impl Fleet {
             let life = agent.live(self.plan.rounds, over.clone());
             self.tasks.spawn(life);
         }
+        self.change_something();
         let mut left = self.agents.len();
         let deadline = Instant::now() + Duration::from_secs(600);
         while left > 0 {

@@ -240,10 +240,16 @@ fn an_ordered_run_that_ignores_its_order_is_found() {
 
 #[test]
 fn changes_that_are_recorded_after_they_were_made_are_found() {
-    let plans = (0..200).map(|seed| SimulationOptions {
+    let plan = |kill_server| SimulationOptions {
         bug: Some(Bug::RecordedTooLate),
-        ..small(seed)
+        kill_server,
+        ..alone(1)
+    };
+    let calls = simulate(plan(None)).store_calls;
+    let moments = (0..calls).flat_map(|step| {
+        [KillPoint::Before, KillPoint::After].map(|when| Some(Moment { step, when }))
     });
+    let plans = moments.map(plan);
     let said = found(plans).expect("the checker finds it");
     assert!(said.contains("one record per change"), "{said}");
 }
