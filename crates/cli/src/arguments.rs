@@ -3,10 +3,10 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    access, agent, audit, authority, backup, bound, catalog, cert, cluster, compile, complete,
-    completions, config, console, context, demo, doctor, environment, facts, isolated, lock, man,
-    module, node, once, plan, query, reactor, release, report, repository, restore, run, server,
-    signer, states, status, token, trigger, version,
+    access, agent, approval, audit, authority, backup, bound, catalog, cert, cluster, compile,
+    complete, completions, config, console, context, demo, doctor, environment, facts, isolated,
+    lock, man, module, node, once, plan, query, reactor, release, report, repository, restore, run,
+    server, signer, states, status, token, trigger, version,
 };
 use crate::global_options::Global;
 use crate::local_apply::ApplyArgs;
@@ -88,6 +88,9 @@ pub(crate) enum Command {
     /// Create, compare, hold and roll back releases
     #[command(subcommand)]
     Release(release::ReleaseCommand),
+    /// List, approve and reject runs and releases that others requested
+    #[command(subcommand)]
+    Approval(approval::ApprovalCommand),
     /// Query nodes, facts, resources, classes, reports and events
     Query(query::QueryArguments),
     /// List, sign, issue and revoke certificates

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use crate::arguments::{Arguments, Command};
 use crate::commands::{
-    access, agent, apply, audit, authority, backup, bound, catalog, cert, cluster, code_worker,
-    compile, complete, completions, config, console, context, demo, doctor, environment, facts,
-    isolated, lock, man, module, node, once, plan, query, reactor, release, report, repository,
-    restore, run, server, signer, states, status, token, trigger, version,
+    access, agent, apply, approval, audit, authority, backup, bound, catalog, cert, cluster,
+    code_worker, compile, complete, completions, config, console, context, demo, doctor,
+    environment, facts, isolated, lock, man, module, node, once, plan, query, reactor, release,
+    report, repository, restore, run, server, signer, states, status, token, trigger, version,
 };
 use crate::config::load;
 use crate::context::Context;
@@ -93,6 +93,7 @@ pub(crate) fn run(arguments: Arguments, wiring: Wiring) -> Result<ExitCode, Fail
         Command::Facts(command) => facts::run(command, &context),
         Command::Catalog(command) => catalog::run(command, &context),
         Command::Release(command) => release::run(command, &context),
+        Command::Approval(command) => approval::run(command, &context),
         Command::Query(arguments) => query::run(arguments, &context),
         Command::Access(command) => access::run(command, &context),
         Command::Cert(command) => cert::run(command, &context),

@@ -24,6 +24,7 @@ const GROUPS: &[(&str, &[&str])] = &[
             "compile",
             "catalog",
             "release",
+            "approval",
             "module",
             "apply",
             "states",

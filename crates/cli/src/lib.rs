@@ -54,6 +54,7 @@ mod plan_view;
 mod puppet_server;
 mod release_groups;
 mod report_view;
+mod run_checks;
 mod run_due;
 mod run_follow;
 mod run_hooks;

@@ -5,14 +5,17 @@ use std::io::IsTerminal;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bunraku_plan::run::{Run, RunDetail, RunEnd, RunLog, RunOutcome, RunRecord};
+use bunraku_plan::run::{Run, RunDetail, RunEnd, RunLog, RunOutcome, RunRecord, RunWait};
 use bunraku_wire::Client;
-use bunraku_wire::endpoints::{CancelRun, Endpoint, RunLogQuery, ShowRun, ShowRunLog, StopRun};
+use bunraku_wire::endpoints::{
+    CancelRun, Endpoint, ReportRunCheck, RunLogQuery, ShowRun, ShowRunLog, StopRun,
+};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::connection::failed;
 use crate::failure::Failure;
 use crate::output;
+use crate::run_checks::LocalChecks;
 use crate::run_progress::ProgressFollower;
 use crate::run_view::{self, LiveView, REDRAW};
 
@@ -64,6 +67,7 @@ pub(crate) fn as_json(record: &RunRecord, run: &Run) -> serde_json::Value {
         "phase": run.phase(),
         "tally": run.tally(),
         "groups": run.plan().groups,
+        "waits": run.waits(),
         "steps": steps,
     })
 }
@@ -74,6 +78,7 @@ pub(crate) async fn follow(
     id: &str,
     json: bool,
     interrupt: Interrupt,
+    commands: &[String],
 ) -> Result<RunOutcome, Failure> {
     let detail: RunDetail = client
         .call(ShowRun.at(&id.to_owned()))
@@ -89,7 +94,9 @@ pub(crate) async fn follow(
     let mut end = view.take(detail.log, detail.end);
     let mut next = view.next;
     let mut silent_since: Option<Instant> = None;
+    let mut checks = LocalChecks::new(commands);
     while end.is_none() {
+        checks.begin(&view.run);
         let query = RunLogQuery {
             after: next,
             wait_seconds: 30,
@@ -104,6 +111,13 @@ pub(crate) async fn follow(
                     pressed_again(client, &record, pressed, interrupt, &view).await?;
                 }
                 () = view.is_due() => view.redraw(),
+                result = checks.next() => {
+                    let at = ReportRunCheck.at(&record.id.to_string());
+                    // The run may have stopped meanwhile: the log says so next.
+                    if let Err(error) = client.call_with(at, &result).await {
+                        view.print_line(&format!("cannot report the check: {error}"));
+                    }
+                }
             }
         };
         match reply {
@@ -211,6 +225,14 @@ impl View {
 
     fn begin(&self, record: &RunRecord) {
         self.print_line(&format!("Run {} accepted.", run_view::short(record.id)));
+        for wait in self.run.waits() {
+            if matches!(wait, RunWait::Approval { .. }) {
+                self.print_line(&format!(
+                    "waiting for {}",
+                    run_view::wait_text(&self.run, &wait)
+                ));
+            }
+        }
     }
 
     fn take(&mut self, log: RunLog, end: Option<RunEnd>) -> Option<RunEnd> {

@@ -2,9 +2,10 @@
 //! because the id of a plan covers them.
 
 use bunraku_model::{EnvironmentName, ReleaseNumber};
-use bunraku_plan::run::{NodeLimit, OnFailure, OrderedRunSubject, RunOptions};
+use bunraku_plan::run::{NodeLimit, OnFailure, OrderedRunSubject, RolloutCheck, RunOptions};
 
 use crate::duration::HumanDuration;
+use crate::failure::Failure;
 
 #[derive(clap::Args, Clone)]
 pub(crate) struct RunOptionArguments {
@@ -17,6 +18,29 @@ pub(crate) struct RunOptionArguments {
     /// Run this many nodes first; continue if all of them succeed
     #[arg(long, value_name = "N", default_value_t = 0)]
     canary: u32,
+    /// After the canaries, wait this long before anything else starts
+    #[arg(long, value_name = "SPAN")]
+    soak: Option<HumanDuration>,
+    /// After the soak time, continue only if this passes: `manual` (see `bunraku run confirm`), a
+    /// URL that a server requests, `query:QUERY` that must find none of the nodes that have run, or
+    /// `command:COMMAND` that runs here
+    #[arg(long = "check", value_name = "CHECK")]
+    checks: Vec<RolloutCheck>,
+    /// How long a check may take to pass
+    #[arg(long, value_name = "SPAN", default_value = "1h")]
+    check_timeout: HumanDuration,
+    /// Run nodes in batches by the value of this fact, such as `rack`: one batch after the other
+    #[arg(long, value_name = "FACT")]
+    batch_by: Option<String>,
+    /// Apply the soak time and the checks after each batch, too
+    #[arg(long, requires = "batch_by")]
+    each_batch: bool,
+    /// Maximum number of nodes that are running or have failed at any time
+    #[arg(long, value_name = "N|P%")]
+    max_unavailable: Option<NodeLimit>,
+    /// Start no more nodes after more nodes than this had drifted
+    #[arg(long, value_name = "N|P%")]
+    max_drift: Option<NodeLimit>,
     /// Start no more nodes after more failures than this
     #[arg(long, value_name = "N|P%")]
     max_failures: Option<NodeLimit>,
@@ -65,12 +89,43 @@ impl RunOptionArguments {
                 OnFailure::Stop
             },
             by_group: self.by_group,
+            soak_seconds: self.soak.map_or(0, |soak| soak.0.as_secs()),
+            checks: self.checks.clone(),
+            check_timeout_seconds: self.check_timeout.0.as_secs().max(1),
+            batch_by: self.batch_by.clone(),
+            gate_each_batch: self.each_batch,
+            max_unavailable: self.max_unavailable,
+            max_drift: self.max_drift,
             node_timeout_seconds: self.timeout.map(|span| span.0.as_secs().max(1)),
             total_timeout_seconds: self.total_timeout.map(|span| span.0.as_secs().max(1)),
             start_timeout_seconds: self.start_within.0.as_secs().max(1),
             lost_after_seconds: self.lost_after.0.as_secs(),
             ..RunOptions::default()
         }
+    }
+
+    /// Returns the commands of checks, which this process executes.
+    pub(crate) fn commands(&self) -> Vec<String> {
+        let commands = self.checks.iter().filter_map(|check| match check {
+            RolloutCheck::Command { command } => Some(command.clone()),
+            _ => None,
+        });
+        commands.collect()
+    }
+
+    /// Refuses options that contradict each other, and commands that nobody would execute.
+    pub(crate) fn refuse_impossible(&self, detach: bool) -> Result<(), Failure> {
+        if let Some(problem) = self.options().problem() {
+            return Err(Failure::usage(problem)
+                .hint("pass `--canary N`, or `--batch-by FACT --each-batch`"));
+        }
+        if detach && !self.commands().is_empty() {
+            return Err(Failure::usage(
+                "a command check runs on this machine, and a detached or scheduled run does not wait for it",
+            )
+            .hint("use a URL, `query:…` or `manual`, or do not detach"));
+        }
+        Ok(())
     }
 
     pub(crate) fn subject(&self) -> OrderedRunSubject {

@@ -326,6 +326,8 @@ pub struct ReactionLine {
 pub struct RunPage {
     pub frame: Frame,
     pub run: RunLine,
+    /// What the run is waiting for.
+    pub waits: Vec<String>,
     pub groups: usize,
     /// The finished share of all steps, in percent.
     pub done: u8,

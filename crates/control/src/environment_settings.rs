@@ -5,6 +5,7 @@
 use bunraku_model::{EnvironmentName, OrderingMode, RepositoryName};
 use bunraku_store::Store;
 use bunraku_wire::api::ReleasePolicy;
+use bunraku_wire::api::approvals::ApprovalPolicy;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +36,9 @@ pub struct EnvironmentSettings {
     /// Whether the facts of nodes decide which state files and data they get.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub fact_targeting: bool,
+    /// What requires approval.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<ApprovalPolicy>,
     pub created: Timestamp,
 }
 

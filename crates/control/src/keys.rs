@@ -347,6 +347,15 @@ pub const REACTOR_HELD: &str = "reactors/later/held/";
 /// Lost nodes that may return in time.
 pub const REACTOR_WAITS: &str = "reactors/later/waits/";
 
+/// Requests for approval.
+pub const APPROVALS: &str = "approvals/";
+
+/// Written by the request for a run or release, and by the operator who decides. The result of an
+/// approved release is written by the server that creates it.
+pub fn approval(id: &str) -> String {
+    format!("{APPROVALS}{id}")
+}
+
 /// Ordered runs that reactors ask for, until they are planned.
 pub const REACTOR_RUNS: &str = "reactors/runs/";
 
@@ -807,6 +816,20 @@ pub fn run_request(run: RunId, what: RunRequestKind) -> String {
         RunRequestKind::Cancel => "cancel",
     };
     format!("{}{word}", run_requests(run))
+}
+
+/// Written by operators: the result of a check at a gate.
+pub fn run_check(run: RunId, gate: u32, check: u32) -> String {
+    format!("{}check/{gate}/{check}", run_requests(run))
+}
+
+/// Returns the gate and the check of a key of a run's requests.
+pub fn parse_run_check(run: RunId, key: &str) -> Option<(u32, u32)> {
+    let rest = key
+        .strip_prefix(&run_requests(run))?
+        .strip_prefix("check/")?;
+    let (gate, check) = rest.split_once('/')?;
+    Some((gate.parse().ok()?, check.parse().ok()?))
 }
 
 pub fn run_requests(run: RunId) -> String {

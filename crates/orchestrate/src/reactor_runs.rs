@@ -14,8 +14,9 @@ use std::sync::Arc;
 
 use bunraku_compile::code::{Code, CodeError};
 use bunraku_compile::environments::Environments;
+use bunraku_control::audit::AuditAction;
 use bunraku_control::clock::Clock;
-use bunraku_control::{FindNodes, ServiceError, document, keys, nodes};
+use bunraku_control::{FindNodes, ServiceAudit, ServiceError, document, keys, nodes};
 use bunraku_cues::due;
 use bunraku_cues::reactors::AnnouncedRun;
 use bunraku_model::{CodeId, NodeName, RunId};
@@ -25,6 +26,7 @@ use bunraku_plan::{
     RunPlan, Site, environment_graph, plan_site, site_file, site_queries,
 };
 use bunraku_store::{SharedStore, Transaction, settle};
+use bunraku_wire::api::AuditSource;
 use bunraku_wire::api::outputs::NodeReads;
 use bunraku_wire::api::triggers::{TriggerEvent, TriggerNews};
 use tokio_util::sync::CancellationToken;
@@ -49,6 +51,7 @@ pub struct ReactorRunParts {
     pub outputs: Outputs,
     pub orchestration: Orchestration,
     pub find_nodes: Arc<dyn FindNodes>,
+    pub audit: ServiceAudit,
 }
 
 /// The handle on the service.
@@ -94,6 +97,11 @@ impl ReactorRuns {
         };
         let reason = announced.reason().cloned();
         let by = announced.by.clone();
+        let action = AuditAction::new("start-run")
+            .on("run", announced.id)
+            .detail("environment", announced.environment.to_string())
+            .because(reason.as_deref())
+            .by(by.clone(), AuditSource::Reactor);
         let what = match self.start(&announced).await {
             Ok(record) => TriggerNews::RunStarted {
                 by,
@@ -122,6 +130,11 @@ impl ReactorRuns {
         };
         let event_key = keys::trigger_event(Uuid::now_v7());
         let transaction = transaction.put(event_key, document::encode(&event));
+        let action = match &event.what {
+            TriggerNews::RunRefused { message, .. } => action.detail("refused", message.clone()),
+            _ => action,
+        };
+        let transaction = self.parts.audit.record_in(transaction, action);
         // Refused: another server has recorded it.
         settle(&*self.parts.store, transaction).await?;
         Ok(())

@@ -128,6 +128,7 @@ fn execute(plan: &Arc<RunPlan>, durations: &[u64], options: RunOptions, seed: u6
                     failed: 0,
                     message: None,
                     failures: Vec::new(),
+                    drifted: 0,
                 }
             } else {
                 Event::Started { step }

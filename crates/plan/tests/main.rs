@@ -3,5 +3,6 @@
 mod plan;
 mod run_behaviour;
 mod run_properties;
+mod run_rollout;
 mod run_simulation;
 mod support;

@@ -1,6 +1,6 @@
 //! The behaviour of a run, as scripts: text in, text out.
 
-use crate::support::{after, ended, plan, run_id, step_of};
+use crate::support::{after, batched, ended, plan, run_id, step_of};
 use bunraku_plan::StepIndex;
 use bunraku_plan::run::{
     Action, Event, NodeLimit, OnFailure, Run, RunEnding, RunLogEntry, RunOptions, RunOutcome,
@@ -9,8 +9,8 @@ use bunraku_plan::run::{
 use expect_test::{Expect, expect};
 
 /// Executes a script of events, one per line or separated by semicolons, and shows when each step started and its state.
-fn transcript(graph: &str, options: RunOptions, script: &str) -> String {
-    let plan = plan(graph);
+pub(crate) fn transcript(graph: &str, options: RunOptions, script: &str) -> String {
+    let plan = batched(plan(graph), &options);
     let mut run = Run::new(run_id(), plan.clone(), options.clone(), &[]);
     let mut log: Vec<RunLogEntry> = Vec::new();
     let mut out = String::new();
@@ -32,6 +32,10 @@ fn transcript(graph: &str, options: RunOptions, script: &str) -> String {
             let (word, step) = match action {
                 Action::Start { step, .. } => ("start", step),
                 Action::Cancel { step, .. } => ("cancel", step),
+                Action::Check { gate, check } => {
+                    out.push_str(&format!("  check {gate} {check}\n"));
+                    continue;
+                }
             };
             out.push_str(&format!("  {word} {}\n", plan.steps[step.at()].node));
         }
@@ -56,6 +60,28 @@ fn transcript(graph: &str, options: RunOptions, script: &str) -> String {
 
 fn event(plan: &bunraku_plan::RunPlan, line: &str) -> Event {
     let Some((node, word)) = line.split_once(": ") else {
+        let words: Vec<&str> = line.split(' ').collect();
+        if let [word @ ("pass" | "fail"), gate, check] = words.as_slice() {
+            let (gate, check) = (
+                gate.parse().expect("a gate"),
+                check.parse().expect("a check"),
+            );
+            let by = "ann".to_owned();
+            return match *word {
+                "pass" => Event::CheckPassed {
+                    gate,
+                    check,
+                    by,
+                    message: None,
+                },
+                _ => Event::CheckFailed {
+                    gate,
+                    check,
+                    by,
+                    reason: "too slow".to_owned(),
+                },
+            };
+        }
         return match line {
             "begin" => Event::Begun { unfit: Vec::new() },
             "expire" => Event::Expired {
@@ -78,11 +104,34 @@ fn event(plan: &bunraku_plan::RunPlan, line: &str) -> Event {
         failed: 0,
         message: None,
         failures: Vec::new(),
+        drifted: 0,
     };
     let unfit = |step, reason| Event::Begun {
         unfit: vec![UnavailableNode { step, reason }],
     };
     let step = step_of(plan, node);
+    if word == "drifted" {
+        return match ended(step, RunEnding::Succeeded) {
+            Event::Ended {
+                step,
+                ending,
+                changed,
+                failed,
+                message,
+                failures,
+                ..
+            } => Event::Ended {
+                step,
+                ending,
+                changed,
+                failed,
+                message,
+                failures,
+                drifted: 2,
+            },
+            other => other,
+        };
+    }
     match word {
         "started" => Event::Started { step },
         "succeeded" => ended(step, RunEnding::Succeeded),
@@ -749,6 +798,7 @@ fn a_resumed_run_does_only_what_is_left() {
             Action::Start { step, .. } | Action::Cancel { step, .. } => {
                 plan.steps[step.at()].node.as_str()
             }
+            Action::Check { .. } => "a check",
         })
         .collect();
     assert_eq!(names, ["web-1", "web-3"]);
@@ -782,6 +832,7 @@ fn the_timeline_marks_the_chain_that_took_longest() {
         failed: 0,
         message: None,
         failures: Vec::new(),
+        drifted: 0,
     };
     run.step(&Event::Begun { unfit: Vec::new() }, after(0));
     for (node, at) in [("a", 1_000), ("c", 1_500), ("b", 4_000), ("d", 5_000)] {
@@ -852,6 +903,7 @@ fn a_failed_step_names_the_first_resource_that_failed() {
             resource: "Service[nginx]".to_owned(),
             message: Some("\nunit not found\nsee the journal".to_owned()),
         }],
+        drifted: 0,
     };
     run.step(&failed, after(1));
     assert_eq!(

@@ -1,11 +1,12 @@
 //! Random graphs and random events: the invariants.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use crate::support::{Random, after, ended, random, run_id};
 use bunraku_plan::run::{
-    Action, Event, NodeLimit, OnFailure, Run, RunEnding, RunLogEntry, RunOptions, RunOutcome,
-    StepState,
+    Action, Event, NodeLimit, OnFailure, RolloutCheck, Run, RunEnding, RunLogEntry, RunOptions,
+    RunOutcome, RunWait, StepState,
 };
 use bunraku_plan::{RunPlan, StepIndex};
 use proptest::prelude::*;
@@ -29,6 +30,19 @@ fn options(random: &mut Random) -> RunOptions {
             OnFailure::Stop
         },
         by_group: random.chance(25),
+        soak_seconds: if random.chance(30) { 20 } else { 0 },
+        checks: if random.chance(30) {
+            vec![RolloutCheck::Manual; 1 + random.below(2)]
+        } else {
+            Vec::new()
+        },
+        check_timeout_seconds: 300,
+        batch_by: random.chance(30).then(|| "rack".to_owned()),
+        gate_each_batch: random.chance(50),
+        max_unavailable: random
+            .chance(20)
+            .then(|| NodeLimit::Count(1 + random.below(4) as u32)),
+        max_drift: random.chance(20).then_some(NodeLimit::Count(2)),
         node_timeout_seconds: random.chance(50).then_some(50),
         total_timeout_seconds: random.chance(10).then_some(500),
         ..RunOptions::default()
@@ -52,9 +66,37 @@ impl Story {
             if let Action::Start { step, .. } = action {
                 assert!(self.started.insert(step), "{step:?} is started twice");
                 needs_are_done(before.plan(), &self.run, step);
+                gates_and_racks_hold(&self.run, step);
             }
         }
         within_limits(&self.run);
+    }
+}
+
+/// Spreads the nodes over three racks.
+fn with_racks(plan: &RunPlan, options: &RunOptions) -> Arc<RunPlan> {
+    let mut plan = plan.clone();
+    if options.batch_by.is_some() {
+        for (number, step) in plan.steps.iter_mut().enumerate() {
+            step.batch = Some(format!("rack {}", number % 3));
+        }
+    }
+    Arc::new(plan)
+}
+
+/// Nothing starts at a gate, and only one rack runs at a time.
+fn gates_and_racks_hold(run: &Run, step: StepIndex) {
+    let waits = |run: &Run| {
+        let mut waits = run.waits().into_iter();
+        waits.any(|wait| matches!(wait, RunWait::Soak { .. } | RunWait::Check { .. }))
+    };
+    assert!(!waits(run), "{step:?} started at a gate");
+    if run.options().batch_by.is_some() {
+        let rack = &run.plan().steps[step.at()].batch;
+        let active = run.plan().steps.iter().zip(run.statuses());
+        for (other, _) in active.filter(|(_, status)| status.state.is_active()) {
+            assert_eq!(other.batch, *rack, "two racks run at a time");
+        }
     }
 }
 
@@ -88,6 +130,9 @@ fn within_limits(run: &Run) {
     if let Some(NodeLimit::Count(most)) = run.options().batch {
         assert!(active <= most.max(1) as usize, "{active} run at a time");
     }
+    if let Some(NodeLimit::Count(most)) = run.options().max_unavailable {
+        assert!(active <= most as usize, "{active} are unavailable");
+    }
 }
 
 /// Executes a run in which the seed determines what happens to each node.
@@ -97,6 +142,7 @@ fn story(seed: u64) -> Story {
     let edges = dice.below(count * 3);
     let plan = random(count, edges, &mut dice);
     let options = options(&mut dice);
+    let plan = with_racks(&plan, &options);
     let mut story = Story {
         run: Run::new(run_id(), plan, options, &[]),
         log: Vec::new(),
@@ -154,6 +200,25 @@ fn fate(story: &Story, active: &[StepIndex], dice: &mut Random) -> Event {
         },
         6..9 => Event::Started { step },
         9..12 => Event::TimePassed,
+        12..14 => {
+            let (gate, check) = (1 + dice.below(3) as u32, dice.below(2) as u32);
+            let by = "ann".to_owned();
+            if dice.chance(90) {
+                Event::CheckPassed {
+                    gate,
+                    check,
+                    by,
+                    message: None,
+                }
+            } else {
+                Event::CheckFailed {
+                    gate,
+                    check,
+                    by,
+                    reason: "x".to_owned(),
+                }
+            }
+        }
         _ => ended(step, ending),
     }
 }
@@ -184,7 +249,7 @@ proptest! {
             .iter()
             .filter_map(|action| match action {
                 Action::Start { step, .. } => Some(*step),
-                Action::Cancel { .. } => None,
+                Action::Cancel { .. } | Action::Check { .. } => None,
             })
             .collect();
         for (step, status) in (0..).map(StepIndex).zip(other.statuses()) {

@@ -144,6 +144,7 @@ impl World {
     fn perform(&mut self, action: Action) {
         match action {
             Action::Start { step, node_run } => self.send(Message::Start(step, node_run)),
+            Action::Check { .. } => {}
             Action::Cancel { step, node_run, .. } => self.send(Message::Cancel(step, node_run)),
         }
     }

@@ -20,7 +20,7 @@ use bunraku_control::certificates::Certificates;
 use bunraku_control::metrics::Metrics;
 use bunraku_control::{Access, AuditLog, Clock, Commands, Facts, Nodes, Presence, Reports};
 use bunraku_cues::{Locks, Once, Reactors, Triggers};
-use bunraku_orchestrate::{Orchestration, Outputs, Plans, ReactorRuns};
+use bunraku_orchestrate::{Approvals, Orchestration, Outputs, Plans, ReactorRuns};
 
 /// Everything that handlers can access. A single pointer, because every open stream holds
 /// one.
@@ -60,6 +60,7 @@ pub struct ServiceSet {
     pub triggers: Triggers,
     pub reactors: Reactors,
     pub reactor_runs: ReactorRuns,
+    pub approvals: Approvals,
     pub locks: Locks,
     pub commands: Commands,
     pub reports: Reports,

@@ -46,7 +46,8 @@ use bunraku_control::{
 use bunraku_cues::reactors::{FactNews, ReactorInbox};
 use bunraku_cues::{Locks, Once, Reactors, Triggers};
 use bunraku_orchestrate::{
-    Orchestration, OrchestrationOptions, Outputs, Plans, ReactorRunParts, ReactorRuns,
+    Approvals, Orchestration, OrchestrationLinks, OrchestrationOptions, Outputs, Plans,
+    ReactorRunParts, ReactorRuns,
 };
 
 /// The settings of all services.
@@ -277,6 +278,8 @@ fn of_services(services: &Services, stop: &CancellationToken) -> Vec<BackgroundT
     tasks.push(Box::pin(async move { reactors.run(until).await }));
     let (reactor_runs, until) = (services.reactor_runs.clone(), stop.clone());
     tasks.push(Box::pin(async move { reactor_runs.run(until).await }));
+    let (approvals, until) = (services.approvals.clone(), stop.clone());
+    tasks.push(Box::pin(async move { approvals.run(until).await }));
     let (facts, metrics) = (services.facts.clone(), Arc::clone(&services.metrics));
     let until = stop.clone();
     tasks.push(Box::pin(
@@ -457,7 +460,8 @@ async fn build_services(
         releases.clone(),
         catalogs.clone(),
         diffs.clone(),
-    );
+    )
+    .with_facts(facts.clone());
     let orchestration = Orchestration::new(
         store.clone(),
         clock.clone(),
@@ -466,7 +470,10 @@ async fn build_services(
         plans.clone(),
         audit.clone().into(),
         options.orchestration.clone(),
-        inbox.clone(),
+        OrchestrationLinks {
+            reactors: inbox.clone(),
+            find_nodes: Arc::new(queries.clone()),
+        },
     );
     let reactors = Reactors::new(
         store.clone(),
@@ -496,12 +503,19 @@ async fn build_services(
         outputs: outputs.clone(),
         orchestration: orchestration.clone(),
         find_nodes: Arc::new(queries.clone()),
+        audit: audit.clone().into(),
     });
     Ok(ServiceSet {
         access: Access::new(store.clone(), clock.clone(), Arc::new(queries.clone())),
         audit: audit.clone(),
         reactors,
         reactor_runs,
+        approvals: Approvals::new(
+            store.clone(),
+            clock.clone(),
+            releases.clone(),
+            audit.clone().into(),
+        ),
         outputs,
         modules,
         orchestration,

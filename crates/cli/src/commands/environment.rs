@@ -4,6 +4,7 @@ mod deploy;
 
 use bunraku_model::{EnvironmentName, OrderingMode};
 use bunraku_wire::Client;
+use bunraku_wire::api::approvals::ApprovalPolicy;
 use bunraku_wire::api::{
     Deploy, DeployRequest, DeployState, EnvironmentChange, EnvironmentChanged, EnvironmentDetail,
     EnvironmentSummary, NewEnvironment, ReleasePolicy, VolatileChange,
@@ -111,6 +112,17 @@ pub(crate) enum EnvironmentCommand {
         /// Whether facts of nodes decide which state files and data they get
         #[arg(long, value_enum, value_name = "STATE")]
         fact_targeting: Option<Switch>,
+        /// What someone other than the requester has to approve
+        #[arg(long, value_enum, value_name = "WHAT")]
+        approval: Option<ApprovalKind>,
+        /// How long a request and its approval are valid
+        #[arg(
+            long,
+            value_name = "SPAN",
+            default_value = "24h",
+            requires = "approval"
+        )]
+        approval_expires: HumanDuration,
         /// Create a new webhook secret; the old one stops working
         #[arg(long)]
         new_hook_secret: bool,
@@ -150,6 +162,25 @@ pub(crate) enum EnvironmentCommand {
         /// Name of the environment
         name: EnvironmentName,
     },
+}
+
+/// What an environment requires approval for.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ApprovalKind {
+    Off,
+    Runs,
+    Releases,
+    All,
+}
+
+impl ApprovalKind {
+    fn policy(self, expires: HumanDuration) -> ApprovalPolicy {
+        ApprovalPolicy {
+            runs: matches!(self, Self::Runs | Self::All),
+            releases: matches!(self, Self::Releases | Self::All),
+            expires_seconds: expires.0.as_secs().max(1),
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -217,6 +248,8 @@ pub(crate) fn run(command: EnvironmentCommand, context: &Context) -> Result<Exit
                 allow_external_compiler,
                 deny_external_compiler,
                 fact_targeting,
+                approval,
+                approval_expires,
                 new_hook_secret,
             } => {
                 let change = EnvironmentChange {
@@ -234,6 +267,7 @@ pub(crate) fn run(command: EnvironmentCommand, context: &Context) -> Result<Exit
                     allow_external_compiler: (allow_external_compiler || deny_external_compiler)
                         .then_some(allow_external_compiler),
                     fact_targeting: fact_targeting.map(|switch| switch == Switch::On),
+                    approval: approval.map(|kind| kind.policy(approval_expires)),
                     new_hook_secret,
                 };
                 let at = ChangeEnvironment.at(&name);
@@ -394,6 +428,15 @@ async fn show(client: &Client, name: &EnvironmentName, json: bool) -> Result<Exi
             "decide which state files and data nodes get".to_owned(),
         )
     });
+    let approval = (summary.approval).map(|policy| {
+        let what = match policy.as_str() {
+            "all" => "runs and releases",
+            what => what,
+        };
+        let hours = policy.expires_seconds as f64 / 3_600.0;
+        let text = format!("required for {what}; valid for {hours} h");
+        ("approval", text)
+    });
     let poll = (summary.poll_seconds).map(|seconds| ("poll", format!("every {seconds} s")));
     let modules = (!detail.modules.is_empty()).then(|| {
         let count = detail.modules.len();
@@ -413,6 +456,7 @@ async fn show(client: &Client, name: &EnvironmentName, json: bool) -> Result<Exi
         .chain(&poll)
         .chain(&external)
         .chain(&facts)
+        .chain(&approval)
         .chain(&modules)
         .chain(&pin)
         .map(|(name, value)| format!("{name:<12} {value}\n"))

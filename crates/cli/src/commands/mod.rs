@@ -7,6 +7,7 @@ pub(crate) mod access;
 pub(crate) mod agent;
 pub(crate) mod apply;
 mod apply_ssh;
+pub(crate) mod approval;
 pub(crate) mod audit;
 pub(crate) mod authority;
 pub(crate) mod backup;

@@ -45,6 +45,7 @@ pub(crate) fn run(arguments: &PlanArguments, context: &Context) -> Result<Exit, 
     if arguments.values {
         return values(arguments, context);
     }
+    arguments.options.refuse_impossible(false)?;
     let (options, subject) = (arguments.options.options(), arguments.options.subject());
     if arguments.offline {
         let plan = site_source::planned_offline(&arguments.site)?;

@@ -3,9 +3,9 @@
 use bunraku_model::{CodeId, EnvironmentName, NodeName, ReleaseNumber};
 use bunraku_wire::Client;
 use bunraku_wire::api::{
-    CreateRelease, FleetDiff, HoldRequest, NodeWithoutCatalog, ReleaseDetail, ReleaseGroup,
-    ReleaseHold, ReleaseJoinRule, ReleaseKind, ReleaseList, ReleaseReply, ReleaseState,
-    ReleaseSummary, ReleaseTo, RollbackRequest, RunMode,
+    CreateRelease, FleetDiff, HoldRequest, NodeWithoutCatalog, OverrideRelease, ReleaseDetail,
+    ReleaseGroup, ReleaseHold, ReleaseJoinRule, ReleaseKind, ReleaseList, ReleaseReply,
+    ReleaseState, ReleaseSummary, ReleaseTo, RollbackRequest, RunMode,
 };
 use bunraku_wire::endpoints::{
     self, CompareReleases, Endpoint, HoldReleases, ListReleases, ReleaseDiffQuery, ReleaseSelector,
@@ -15,6 +15,7 @@ use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::approval;
 use crate::connection::failed;
 use crate::context::Context;
 use crate::diff_view;
@@ -137,6 +138,9 @@ pub(crate) struct CreateArguments {
     /// Do not wait until every node's target shows the release
     #[arg(long)]
     no_wait: bool,
+    /// In an emergency, release without the approval that the environment requires, for this reason
+    #[arg(long, value_name = "REASON")]
+    override_approval: Option<String>,
 }
 
 fn percentage(text: &str) -> Result<f64, String> {
@@ -217,6 +221,7 @@ async fn create(client: &Client, arguments: CreateArguments, json: bool) -> Resu
         parent,
         reason,
         no_wait,
+        override_approval,
     } = arguments;
     let to = match (nodes.is_empty(), query, percent) {
         (false, ..) => ReleaseTo::Nodes { nodes },
@@ -234,10 +239,29 @@ async fn create(client: &Client, arguments: CreateArguments, json: bool) -> Resu
         },
         reason,
     };
-    let reply: ReleaseReply = client
-        .call_with(endpoints::CreateRelease.at(&environment), &request)
-        .await
-        .map_err(|error| failed(&error))?;
+    let reply = match override_approval {
+        None => {
+            let at = endpoints::CreateRelease.at(&environment);
+            client.call_with(at, &request).await
+        }
+        Some(reason) => {
+            let at = endpoints::OverrideRelease.at(&environment);
+            let request = OverrideRelease { request, reason };
+            client.call_with(at, &request).await
+        }
+    };
+    let reply: ReleaseReply = reply.map_err(|error| failed(&error))?;
+    if let Some(approval) = &reply.approval {
+        if json {
+            output::json(&reply)?;
+        }
+        let id = approval::short(&approval.id);
+        note!(
+            "Nothing is released yet: `{environment}` requires approval by someone else until {:.0}.\n\nhint: another operator approves it with `bunraku approval approve {id}`",
+            approval.expires
+        );
+        return Ok(Exit::Refused);
+    }
     report(client, &environment, &reply, !no_wait, json).await
 }
 

@@ -2,8 +2,8 @@
 
 use std::io::{BufRead, IsTerminal, Write};
 
-use bunraku_plan::run::{NewRun, RunOutcome, RunRecord};
-use bunraku_wire::endpoints::{CancelRun, CreateRun, Endpoint, ListRuns, StopRun};
+use bunraku_plan::run::{CheckResult, NewRun, RunOutcome, RunRecord};
+use bunraku_wire::endpoints::{CancelRun, CreateRun, Endpoint, ListRuns, ReportRunCheck, StopRun};
 use bunraku_wire::{Client, ClientError};
 use clap::Subcommand;
 
@@ -48,6 +48,9 @@ struct ExecutionArguments {
     /// Reason, shown with the run
     #[arg(long)]
     reason: Option<String>,
+    /// In an emergency, run without the approval that the environment requires, for this reason
+    #[arg(long, value_name = "REASON")]
+    override_approval: Option<String>,
     #[command(flatten)]
     due: DueArguments,
     #[command(flatten)]
@@ -78,6 +81,16 @@ enum RunCommand {
     Watch {
         /// Run id, or a prefix of it
         run: String,
+    },
+    /// Confirm the check that a run waits for, so that it continues
+    Confirm {
+        run: String,
+        /// The check failed: start no more nodes
+        #[arg(long)]
+        fail: bool,
+        /// Reason, shown with the run
+        #[arg(long)]
+        reason: Option<String>,
     },
     /// Stop a run: start no more nodes, and let running nodes finish
     #[command(after_help = "Example:\n  bunraku run stop 3f9a12cd")]
@@ -121,8 +134,19 @@ pub(crate) fn run(arguments: RunArguments, context: &Context) -> Result<Exit, Fa
                 show(&client, &run, timeline, svg, json).await
             }
             Some(RunCommand::Watch { run }) => {
-                let outcome = run_follow::follow(&client, &run, json, Interrupt::Leave).await?;
+                let outcome =
+                    run_follow::follow(&client, &run, json, Interrupt::Leave, &[]).await?;
                 Ok(exit_of(outcome))
+            }
+            Some(RunCommand::Confirm { run, fail, reason }) => {
+                let result = CheckResult {
+                    gate: None,
+                    check: None,
+                    passed: !fail,
+                    message: reason,
+                };
+                let reply = client.call_with(ReportRunCheck.at(&run), &result).await;
+                print_requested(reply, &run)
             }
             Some(RunCommand::Stop { run }) => {
                 print_requested(client.call(StopRun.at(&run)).await, &run)
@@ -153,6 +177,7 @@ async fn start(
     if detach {
         how.hooks.refuse_commands()?;
     }
+    how.options.refuse_impossible(detach)?;
     let due = how.due.due(&jiff::Zoned::now())?;
     let plan = site_source::planned(site, client).await?;
     let plan = plan.with_options(how.options.options(), how.options.subject());
@@ -189,9 +214,11 @@ async fn start(
         hooks: how.hooks.triggers(),
         reason: how.reason.clone(),
         site: Some(site.remember()?),
+        override_approval: how.override_approval.clone(),
         ..NewRun::of(review.plan)
     };
-    let outcome = begin(client, &new, detach, json).await?;
+    let commands = how.options.commands();
+    let outcome = begin(client, &new, detach, json, &commands).await?;
     if let Some((record, outcome)) = &outcome {
         how.hooks.run_command(record, *outcome)?;
     }
@@ -204,6 +231,7 @@ async fn begin(
     new: &NewRun,
     detach: bool,
     json: bool,
+    commands: &[String],
 ) -> Result<Option<(RunRecord, RunOutcome)>, Failure> {
     let record: RunRecord = client
         .call_with(CreateRun, new)
@@ -223,7 +251,8 @@ async fn begin(
         note!("\nhint: follow it with `bunraku run watch {short}`");
         return Ok(None);
     }
-    let outcome = run_follow::follow(client, &id.to_string(), json, Interrupt::Stop).await?;
+    let outcome =
+        run_follow::follow(client, &id.to_string(), json, Interrupt::Stop, commands).await?;
     Ok(Some((record, outcome)))
 }
 
@@ -337,7 +366,7 @@ async fn resume(client: &Client, run: &str, yes: bool, json: bool) -> Result<Exi
         resumes: Some(record.id),
         ..NewRun::of(before.plan().as_ref().clone())
     };
-    let outcome = begin(client, &new, false, json).await?;
+    let outcome = begin(client, &new, false, json, &[]).await?;
     Ok(outcome.map_or(Exit::Done, |outcome| exit_of(outcome.1)))
 }
 
@@ -381,6 +410,6 @@ async fn resume_replanned(
         replanned: true,
         ..NewRun::of(review.plan)
     };
-    let outcome = begin(client, &new, false, json).await?;
+    let outcome = begin(client, &new, false, json, &[]).await?;
     Ok(outcome.map_or(Exit::Done, |outcome| exit_of(outcome.1)))
 }

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use super::page::{PageError, Source};
 use crate::output::ago;
 use crate::run_follow;
-use crate::run_view::{list_state, mark, phase, short, step_detail};
+use crate::run_view::{list_state, mark, phase, short, step_detail, wait_text};
 use crate::trigger_view::describe_event;
 
 /// The maximum number of runs on one page. More would not be useful.
@@ -127,6 +127,9 @@ pub(super) async fn one(source: &Source, run: &str) -> Result<RunPage, PageError
             tone,
             ..line(&record, now)
         },
+        waits: (run.waits().iter())
+            .map(|wait| wait_text(&run, wait))
+            .collect(),
         groups: run.plan().groups.len(),
         done: percent(tally.finished(), tally.all()),
         timeline: run.begun().is_some(),

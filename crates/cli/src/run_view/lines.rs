@@ -1,7 +1,7 @@
 //! One line per event.
 
 use bunraku_plan::StepIndex;
-use bunraku_plan::run::{Event, Run, RunLogEntry, RunPhase, StepState};
+use bunraku_plan::run::{Event, Run, RunLogEntry, RunPhase, RunWait, StepState};
 use jiff::tz::TimeZone;
 
 use crate::output::count;
@@ -26,6 +26,27 @@ pub(crate) fn line(before: &Run, run: &Run, entry: &RunLogEntry) -> Vec<String> 
         texts.push(format!(
             "{by} requested a cancel: running nodes are stopped"
         ));
+    }
+    match &entry.event {
+        Event::Approved { by } => texts.push(format!("{by} approved the run")),
+        Event::Expired { reason } => texts.push(reason.clone()),
+        Event::CheckPassed { check, by, .. } => {
+            texts.push(format!("{} passed ({by})", check_name(run, *check)));
+        }
+        Event::CheckFailed {
+            check, by, reason, ..
+        } => texts.push(format!(
+            "{} failed ({by}): {reason}",
+            check_name(run, *check)
+        )),
+        _ => {}
+    }
+    let known = before.waits();
+    for wait in run.waits() {
+        let is_new = !known.contains(&wait);
+        if is_new && matches!(wait, RunWait::Soak { .. } | RunWait::Check { .. }) {
+            texts.push(format!("waiting for {}", wait_text(run, &wait)));
+        }
     }
     let states = before.statuses().iter().zip(run.statuses());
     let mut skipped = 0;
@@ -54,6 +75,21 @@ pub(crate) fn line(before: &Run, run: &Run, entry: &RunLogEntry) -> Vec<String> 
         .into_iter()
         .map(|text| format!("{stamp}: {text}"))
         .collect()
+}
+
+fn check_name(run: &Run, check: u32) -> String {
+    let what = run.options().checks.get(check as usize);
+    what.map_or_else(
+        || "a check".to_owned(),
+        |what| format!("the check `{what}`"),
+    )
+}
+
+/// Describes what a run waits for, with its own id in commands.
+pub(crate) fn wait_text(run: &Run, wait: &RunWait) -> String {
+    let short = super::summary::short(run.id());
+    let text = wait.to_string();
+    text.replace("run confirm RUN", &format!("run confirm {short}"))
 }
 
 pub(super) fn name(run: &Run, step: StepIndex) -> String {

@@ -7,7 +7,7 @@ mod screen;
 mod summary;
 mod timeline;
 
-pub(crate) use lines::line;
+pub(crate) use lines::{line, wait_text};
 pub(crate) use live::{LiveView, REDRAW};
 pub(crate) use options::option_words;
 pub(crate) use screen::{NodeProgress, Progress};

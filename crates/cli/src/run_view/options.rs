@@ -11,6 +11,29 @@ pub(crate) fn option_words(options: &RunOptions) -> Vec<String> {
     if options.canary > 0 {
         words.push(format!("canary {}", options.canary));
     }
+    if options.soak_seconds > 0 {
+        words.push(format!("soak {} s", options.soak_seconds));
+    }
+    words.extend(
+        options
+            .checks
+            .iter()
+            .map(|check| format!("check `{check}`")),
+    );
+    if let Some(fact) = &options.batch_by {
+        let each = if options.gate_each_batch {
+            ", with a gate after each"
+        } else {
+            ""
+        };
+        words.push(format!("batches by {fact}{each}"));
+    }
+    if let Some(most) = options.max_unavailable {
+        words.push(format!("at most {most} unavailable"));
+    }
+    if let Some(most) = options.max_drift {
+        words.push(format!("stop after drift on more than {most}"));
+    }
     if let Some(batch) = options.batch {
         words.push(format!("at most {batch} at a time"));
     }

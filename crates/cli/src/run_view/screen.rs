@@ -299,6 +299,7 @@ mod tests {
             message: (ending == RunEnding::Failed)
                 .then(|| "Service[nginx]: no such unit".to_owned()),
             failures: Vec::new(),
+            drifted: 0,
         }
     }
 

@@ -54,6 +54,12 @@ pub(crate) fn summary(record: &RunRecord, run: &Run) -> String {
         if record.options.noop { ", noop" } else { "" },
         phase(record, run),
     );
+    for wait in run.waits() {
+        out.push_str(&format!(
+            "  waiting for {}\n",
+            super::lines::wait_text(run, &wait)
+        ));
+    }
     let mut rest: Vec<(&'static str, usize)> = Vec::new();
     for (wanted, word) in [
         (is_success as fn(&StepState) -> bool, "succeeded"),

@@ -81,6 +81,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "bunraku-cues",
             "bunraku-model",
             "bunraku-plan",
+            "bunraku-process",
             "bunraku-store",
             "bunraku-wire",
         ],

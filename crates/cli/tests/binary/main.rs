@@ -36,6 +36,7 @@ mod puppet_runs;
 mod puppet_server;
 mod reactors;
 mod rollbacks;
+mod rollout;
 mod runs;
 mod sandbox;
 mod signer;

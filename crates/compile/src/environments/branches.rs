@@ -79,6 +79,7 @@ impl Environments {
             poll_seconds: None,
             allows_external_compiler: false,
             fact_targeting: false,
+            approval: None,
             created: self.clock.now(),
         };
         let key = keys::environment_settings(name);

@@ -93,6 +93,7 @@ impl Environments {
             poll_seconds: new.poll_seconds,
             allows_external_compiler: new.allow_external_compiler,
             fact_targeting: new.fact_targeting,
+            approval: None,
             created: self.clock.now(),
         };
         let secret = new_secret();
@@ -197,6 +198,16 @@ impl Environments {
                 }
                 if let Some(decides) = change.fact_targeting {
                     settings.fact_targeting = decides;
+                }
+                if let Some(approval) = change.approval {
+                    settings.approval = (approval.runs || approval.releases).then_some(approval);
+                }
+                let releases = settings.approval.is_some_and(|approval| approval.releases);
+                if releases && settings.policy == bunraku_wire::api::ReleasePolicy::Auto {
+                    return Err(ServiceError::Invalid {
+                        message: "automatic releases cannot be approved".to_owned(),
+                        hint: Some("use `--policy manual`, or `--approval runs`".to_owned()),
+                    });
                 }
                 Ok(Decision::Write(settings))
             },
@@ -438,6 +449,7 @@ fn summary(
         url: masked(&settings.url),
         branch: settings.branch,
         policy: settings.policy,
+        approval: settings.approval,
         volatile: settings.volatile,
         order: settings.order,
         repository: settings.repository,

@@ -5,7 +5,9 @@
 
 use std::collections::BTreeSet;
 
-use bunraku_model::{CatalogId, CodeId, EnvironmentName, NodeName, ReleaseNumber};
+use bunraku_model::{
+    CatalogId, CodeId, EnvironmentName, NodeName, ReleaseNumber, content_id_of_json,
+};
 use bunraku_store::{Compare, Swap, Transaction, compare_and_swap};
 use bunraku_wire::api::{
     CreateRelease, ReleaseHold, ReleaseKind, ReleaseReply, ReleaseSummary, ReleaseTo, RunMode,
@@ -55,6 +57,57 @@ impl Releases {
         request: &CreateRelease,
         by: &str,
     ) -> Result<ReleaseReply, ServiceError> {
+        self.create_checked(environment, request, by, None).await
+    }
+
+    /// Creates a release that was approved. Refuses if it would be another one by now.
+    pub async fn create_expecting(
+        &self,
+        environment: &EnvironmentName,
+        request: &CreateRelease,
+        by: &str,
+        digest: &str,
+    ) -> Result<ReleaseReply, ServiceError> {
+        let expected = Some(digest);
+        self.create_checked(environment, request, by, expected)
+            .await
+    }
+
+    /// Returns what a release would be now, without creating it.
+    pub async fn proposed(
+        &self,
+        environment: &EnvironmentName,
+        request: &CreateRelease,
+    ) -> Result<ProposedRelease, ServiceError> {
+        let mut parent = request.parent;
+        let head = self.head_on(environment, &mut parent).await?;
+        let held = self.held(environment).await?;
+        let chosen = self.chosen(environment, &request.to, &held).await?;
+        if chosen.is_empty() {
+            self.refuse_nobody(environment, &head, &request.to, &held)
+                .await?;
+        }
+        let (_, map) = self.newest_map(environment, &head).await?;
+        let next = next_number(&head);
+        let after = overlaid(map.clone(), &held, &chosen, request.mode, next);
+        let is_changed = |node: &&NodeName| match (map.get(*node), after.get(*node)) {
+            (Some(before), Some(after)) => !before.is_same_for_the_node(after),
+            (before, after) => before.is_some() != after.is_some(),
+        };
+        Ok(ProposedRelease {
+            parent: number_of(&head),
+            digest: digest_of(&head, request, &held, &chosen),
+            nodes: chosen.iter().filter(is_changed).count(),
+        })
+    }
+
+    async fn create_checked(
+        &self,
+        environment: &EnvironmentName,
+        request: &CreateRelease,
+        by: &str,
+        expected: Option<&str>,
+    ) -> Result<ReleaseReply, ServiceError> {
         let mut parent = request.parent;
         for _ in 0..MOST_TURNS {
             let head = self.head_on(environment, &mut parent).await?;
@@ -63,6 +116,12 @@ impl Releases {
             if chosen.is_empty() {
                 self.refuse_nobody(environment, &head, &request.to, &held)
                     .await?;
+            }
+            if expected.is_some_and(|digest| digest != digest_of(&head, request, &held, &chosen)) {
+                return Err(ServiceError::conflict(
+                    "the release would not be the one that was approved: catalogs or nodes have changed",
+                    "request it again with `bunraku release create`",
+                ));
             }
             let (newest, map) = self.newest_map(environment, &head).await?;
             let map = self.present(environment, map, &held).await?;
@@ -101,7 +160,11 @@ impl Releases {
             ProposalOutcome::Overtaken => return Ok(None),
         };
         let hold = self.hold_of(environment).await?;
-        Ok(Some(ReleaseReply { release, hold }))
+        Ok(Some(ReleaseReply {
+            release,
+            hold,
+            approval: None,
+        }))
     }
 
     /// Returns the head, if the release that the user knows is still the newest. Without one, the
@@ -434,6 +497,37 @@ impl Releases {
         })
         .await
     }
+}
+
+/// A release as it would be created now.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ProposedRelease {
+    /// The newest release.
+    pub parent: ReleaseNumber,
+    /// The digest of the catalog that each node would get.
+    pub digest: String,
+    /// The number of nodes that would get another catalog.
+    pub nodes: usize,
+}
+
+/// Returns the digest of everything that decides what a release does.
+fn digest_of(
+    head: &StoredHead,
+    request: &CreateRelease,
+    held: &HeldCatalogs,
+    chosen: &BTreeSet<NodeName>,
+) -> String {
+    let catalogs: std::collections::BTreeMap<&NodeName, CatalogId> = chosen
+        .iter()
+        .filter_map(|node| Some((node, held.get(node)?.catalog)))
+        .collect();
+    let body = serde_json::json!({
+        "parent": number_of(head),
+        "to": request.to,
+        "mode": request.mode,
+        "catalogs": catalogs,
+    });
+    content_id_of_json(&body).to_string()
 }
 
 /// Returns the map with the newest catalogs of the chosen nodes.

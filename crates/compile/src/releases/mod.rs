@@ -51,6 +51,7 @@ use bunraku_store::SharedStore;
 use bunraku_store::blobs::SharedBlobs;
 use bunraku_wire::api::{HoldRequest, ReleaseHold};
 
+pub use create::ProposedRelease;
 pub use joins::{CompileAtCode, CompileAtCodeError};
 pub use worker::ReleaseWorker;
 

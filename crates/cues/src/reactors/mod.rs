@@ -21,6 +21,7 @@ mod later;
 mod matching;
 mod react;
 mod rules;
+mod run_rule;
 mod seen_alerts;
 #[cfg(test)]
 mod tests;

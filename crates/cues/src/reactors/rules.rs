@@ -1,17 +1,17 @@
 //! `reactors/*.yaml` in an environment's code: rules, and the position of errors in them.
 
 use std::collections::BTreeMap;
-use std::path::{Component, Path};
+use std::path::Path;
 
 use bunraku_model::{NodeName, TriggerName};
 use bunraku_states::{Node, read_document};
 use bunraku_wire::api::CompileProblem;
-use bunraku_wire::api::ordered_runs::{NodeLimit, OnFailure, OrderedRunSubject};
 use bunraku_wire::api::reactors::{Reactor, ReactorEventKind, ReactorLimits, ReactorRun};
 use serde_json::Value;
 
 use super::labels::is_label_name;
 use super::matching::fields_of;
+use super::run_rule::check_site;
 use bunraku_control::code_problems::{problem_at, problem_of_states};
 use bunraku_control::find_nodes::check_node_query;
 
@@ -21,21 +21,6 @@ const DIRECTORY: &str = "reactors";
 const MOST: usize = 500;
 /// The size limit of one file, in bytes.
 const LARGEST: u64 = 256 * 1024;
-
-/// The keys of `run`.
-const RUN_KEYS: [&str; 11] = [
-    "site",
-    "instance",
-    "released",
-    "noop",
-    "batch",
-    "canary",
-    "max_failures",
-    "continue_independent",
-    "by_group",
-    "timeout",
-    "total_timeout",
-];
 
 /// Reads every rule of a code tree, by name. Blocks.
 pub fn read_all(tree: &Path) -> Result<Vec<Reactor>, CompileProblem> {
@@ -79,25 +64,6 @@ pub fn read_all(tree: &Path) -> Result<Vec<Reactor>, CompileProblem> {
     Ok(all.into_values().collect())
 }
 
-/// Refuses a rule whose site is not in the code.
-fn check_site(tree: &Path, reactor: &Reactor) -> Result<(), CompileProblem> {
-    let Some(site) = reactor.run.as_ref().and_then(|run| run.site.as_ref()) else {
-        return Ok(());
-    };
-    let found = std::fs::symlink_metadata(tree.join(site));
-    if found.is_ok_and(|about| about.is_file()) {
-        return Ok(());
-    }
-    let message = format!(
-        "the site `{site}` of `{}` is not in this code",
-        reactor.name
-    );
-    Err(CompileProblem {
-        line: Some(reactor.line),
-        ..problem_in_file(&reactor.file, message)
-    })
-}
-
 fn read(tree: &Path, file: &str) -> Result<String, CompileProblem> {
     let path = tree.join(file);
     let failed = |error: std::io::Error| problem_in_file(file, format!("cannot be read: {error}"));
@@ -124,7 +90,7 @@ pub(crate) fn parse(file: &str, text: &str) -> Result<Vec<Reactor>, CompileProbl
         .collect()
 }
 
-struct Reader<'a> {
+pub(super) struct Reader<'a> {
     file: &'a str,
 }
 
@@ -299,62 +265,7 @@ impl Reader<'_> {
         Ok(labels)
     }
 
-    /// Parses an ordered run: its site, its limits, and what its nodes apply.
-    fn run(&self, node: &Node) -> Result<ReactorRun, CompileProblem> {
-        let mut run = ReactorRun {
-            subject: OrderedRunSubject::Configured { environment: None },
-            ..ReactorRun::default()
-        };
-        for (key, value) in self.map(node, "`run`")? {
-            let name = key.key_text();
-            let options = &mut run.options;
-            match name.as_str() {
-                "site" => run.site = Some(self.site(value)?),
-                "instance" => run.instances = self.texts(value, &name)?,
-                "released" => {
-                    if self.boolean(value, &name)? {
-                        run.subject = OrderedRunSubject::Released;
-                    }
-                }
-                "noop" => options.noop = self.boolean(value, &name)?,
-                "batch" => options.batch = Some(self.share(value, &name)?),
-                "canary" => options.canary = self.number(value, &name, 100_000)?,
-                "max_failures" => options.max_failures = Some(self.share(value, &name)?),
-                "continue_independent" => {
-                    if self.boolean(value, &name)? {
-                        options.on_failure = OnFailure::ContinueIndependent;
-                    }
-                }
-                "by_group" => options.by_group = self.boolean(value, &name)?,
-                "timeout" => options.node_timeout_seconds = Some(self.span(value, &name)?),
-                "total_timeout" => {
-                    options.total_timeout_seconds = Some(self.span(value, &name)?);
-                }
-                _ => return Err(self.unknown(key, &RUN_KEYS)),
-            }
-        }
-        Ok(run)
-    }
-
-    /// Parses the path of a site in the code. Whether it exists is checked with the whole tree.
-    fn site(&self, node: &Node) -> Result<String, CompileProblem> {
-        let path = self.text(node, "site")?;
-        let parts = Path::new(&path).components();
-        let inside = parts
-            .into_iter()
-            .all(|part| matches!(part, Component::Normal(_)));
-        let known = [".yaml", ".yml", ".json"];
-        if !inside || !known.iter().any(|kind| path.ends_with(kind)) {
-            let message = format!(
-                "`{path}` must be a path in this repository to a site file (.yaml) or an environment \
-                 graph (.json)"
-            );
-            return Err(self.at(node, message));
-        }
-        Ok(path)
-    }
-
-    fn texts(&self, node: &Node, name: &str) -> Result<Vec<String>, CompileProblem> {
+    pub(super) fn texts(&self, node: &Node, name: &str) -> Result<Vec<String>, CompileProblem> {
         let items = match node.as_list() {
             Some(items) => items.iter().collect(),
             None => vec![node],
@@ -362,18 +273,9 @@ impl Reader<'_> {
         items.iter().map(|item| self.text(item, name)).collect()
     }
 
-    fn boolean(&self, node: &Node, name: &str) -> Result<bool, CompileProblem> {
+    pub(super) fn boolean(&self, node: &Node, name: &str) -> Result<bool, CompileProblem> {
         let value = node.to_json().as_bool();
         value.ok_or_else(|| self.at(node, format!("`{name}` must be true or false")))
-    }
-
-    fn share(&self, node: &Node, name: &str) -> Result<NodeLimit, CompileProblem> {
-        let text = match node.to_json() {
-            Value::String(text) => text,
-            other => other.to_string(),
-        };
-        let parsed = text.parse::<NodeLimit>();
-        parsed.map_err(|error| self.at(node, format!("`{name}`: {error}")))
     }
 
     fn hosts(&self, node: &Node) -> Result<Vec<String>, CompileProblem> {
@@ -416,12 +318,16 @@ impl Reader<'_> {
         Ok(limits)
     }
 
-    fn map<'n>(&self, node: &'n Node, what: &str) -> Result<&'n [(Node, Node)], CompileProblem> {
+    pub(super) fn map<'n>(
+        &self,
+        node: &'n Node,
+        what: &str,
+    ) -> Result<&'n [(Node, Node)], CompileProblem> {
         node.as_map()
             .ok_or_else(|| self.at(node, format!("{what} must be a map, not {}", node.kind())))
     }
 
-    fn text(&self, node: &Node, name: &str) -> Result<String, CompileProblem> {
+    pub(super) fn text(&self, node: &Node, name: &str) -> Result<String, CompileProblem> {
         let text = node.as_text().filter(|text| !text.is_empty());
         text.map(str::to_owned).ok_or_else(|| {
             self.at(
@@ -431,14 +337,14 @@ impl Reader<'_> {
         })
     }
 
-    fn number(&self, node: &Node, name: &str, most: u32) -> Result<u32, CompileProblem> {
+    pub(super) fn number(&self, node: &Node, name: &str, most: u32) -> Result<u32, CompileProblem> {
         let number = node.to_json().as_u64().and_then(|n| u32::try_from(n).ok());
         number
             .filter(|number| (1..=most).contains(number))
             .ok_or_else(|| self.at(node, format!("`{name}` must be a number from 1 to {most}")))
     }
 
-    fn span(&self, node: &Node, name: &str) -> Result<u64, CompileProblem> {
+    pub(super) fn span(&self, node: &Node, name: &str) -> Result<u64, CompileProblem> {
         let span = node.as_text().and_then(|text| {
             let span: jiff::SignedDuration = text.parse().ok()?;
             u64::try_from(span.as_secs()).ok()
@@ -452,7 +358,7 @@ impl Reader<'_> {
             })
     }
 
-    fn unknown(&self, key: &Node, known: &[&str]) -> CompileProblem {
+    pub(super) fn unknown(&self, key: &Node, known: &[&str]) -> CompileProblem {
         let message = format!(
             "`{}` is unknown here; use one of {}",
             key.key_text(),
@@ -461,12 +367,12 @@ impl Reader<'_> {
         self.at(key, message)
     }
 
-    fn at(&self, node: &Node, message: String) -> CompileProblem {
+    pub(super) fn at(&self, node: &Node, message: String) -> CompileProblem {
         problem_at(self.file, node, message)
     }
 }
 
-fn problem_in_file(file: &str, message: String) -> CompileProblem {
+pub(super) fn problem_in_file(file: &str, message: String) -> CompileProblem {
     CompileProblem {
         message,
         file: Some(file.to_owned()),

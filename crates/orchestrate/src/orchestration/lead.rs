@@ -60,7 +60,8 @@ impl Inner {
 impl Leader<'_> {
     async fn lead(&mut self, outstanding: Vec<Action>) -> Result<bool, ServiceError> {
         if *self.run.phase() == RunPhase::Queued
-            && !(self.wait_until_due().await?
+            && !(self.wait_for_approval().await?
+                && self.wait_until_due().await?
                 && self.wait_for_turn().await?
                 && self.wait_for_nodes().await?)
         {
@@ -158,6 +159,12 @@ impl Leader<'_> {
         let mut events = Vec::new();
         let mut able = Vec::with_capacity(actions.len());
         for action in actions {
+            if let Action::Check { gate, check } = action {
+                let find = Arc::clone(&self.inner.links.find_nodes);
+                let clock = self.inner.clock.clone();
+                (self.sources.checks).begin(&self.run, gate, check, find, clock);
+                continue;
+            }
             if let Action::Start { step, .. } = &action {
                 let node = &self.run.plan().steps[step.at()].node;
                 let standing = self.sources.board.node_state(node);
@@ -230,7 +237,8 @@ impl Leader<'_> {
             .iter()
             .map(|status| status.changed)
             .sum();
-        transaction = (self.inner.reactors).run_finished(transaction, &self.record, &end, changed);
+        transaction =
+            (self.inner.links.reactors).run_finished(transaction, &self.record, &end, changed);
         if let Some(event) = ended_for_reactor(&self.record, &end, now) {
             let key = keys::trigger_event(Uuid::now_v7());
             transaction = transaction.put(key, document::encode(&event));

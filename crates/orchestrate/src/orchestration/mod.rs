@@ -12,7 +12,10 @@
 //! Absent: a node's actions in its run (`agent`), and its report of them (`reports`).
 
 mod answers;
+mod approval;
 mod board;
+mod check_results;
+mod checks;
 mod drive;
 mod hold_board;
 mod holds;
@@ -42,7 +45,7 @@ use bunraku_control::document;
 use bunraku_control::find_nodes::check_node_query;
 use bunraku_control::keys::RunRequestKind;
 use bunraku_control::reports::Reports;
-use bunraku_control::{ServiceAudit, ServiceError, keys};
+use bunraku_control::{FindNodes, ServiceAudit, ServiceError, keys};
 use bunraku_cues::reactors::ReactorInbox;
 use bunraku_wire::api::TriggerCause;
 pub use holds::Hold;
@@ -91,7 +94,15 @@ struct Inner {
     audit: ServiceAudit,
     options: OrchestrationOptions,
     holds: hold_board::HoldBoard,
-    reactors: ReactorInbox,
+    links: OrchestrationLinks,
+}
+
+/// The services that runs notify and ask.
+#[derive(Clone)]
+pub struct OrchestrationLinks {
+    pub reactors: ReactorInbox,
+    /// Answers the queries of checks.
+    pub find_nodes: Arc<dyn FindNodes>,
 }
 
 /// Where a run comes from.
@@ -117,7 +128,7 @@ impl Orchestration {
         plans: Plans,
         audit: ServiceAudit,
         options: OrchestrationOptions,
-        reactors: ReactorInbox,
+        links: OrchestrationLinks,
     ) -> Self {
         Self {
             inner: Arc::new(Inner {
@@ -129,7 +140,7 @@ impl Orchestration {
                 audit,
                 options,
                 holds: hold_board::HoldBoard::default(),
-                reactors,
+                links,
             }),
         }
     }
@@ -152,11 +163,17 @@ impl Orchestration {
         origin: RunOrigin,
     ) -> Result<RunRecord, ServiceError> {
         self.check_due_and_hooks(&new)?;
+        let options = &new.plan.options;
+        if let Some(problem) = options.problem() {
+            return Err(ServiceError::invalid(problem));
+        }
+        checks::refuse_impossible(&options.checks)?;
         let plan = self.bound(new.plan.clone()).await?;
         let done = match new.resumes {
             Some(earlier) => self.succeeded_in(earlier, &plan, new.replanned).await?,
             None => Vec::new(),
         };
+        let approval = self.approval(&plan, &new, &origin).await?;
         let record = RunRecord {
             id: origin.id,
             plan: plan.id,
@@ -175,6 +192,7 @@ impl Orchestration {
             done,
             replanned: new.replanned,
             causes: origin.causes,
+            approval,
         };
         self.refuse_stale(&plan, &record).await?;
         self.write_plan(record.id, &plan).await?;
@@ -185,6 +203,8 @@ impl Orchestration {
         // for later.
         let place = match record.due.not_before {
             Some(due) if due > self.inner.clock.now() => turn::SCHEDULED,
+            // Until it is approved, it delays no other run.
+            _ if record.pending_approval().is_some() => turn::SCHEDULED,
             _ => "",
         };
         let transaction = Transaction::new()
@@ -340,11 +360,20 @@ impl Orchestration {
         let record = self.record(run).await?;
         let plan = self.inner.plan(run).await?;
         let log = log::read(&*self.inner.store, run, 0).await?;
+        let waits = match &end {
+            Some(_) => Vec::new(),
+            None => {
+                let entries = log.entries.clone();
+                let (run, _) = Run::of_record(&record, Arc::new(plan.clone()), entries);
+                run.waits()
+            }
+        };
         Ok(RunDetail {
             record,
             plan,
             log,
             end,
+            waits,
         })
     }
 

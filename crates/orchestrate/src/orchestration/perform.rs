@@ -90,6 +90,8 @@ impl Inner {
                     ))
                 }
             }
+            // The leader performs checks itself.
+            Action::Check { .. } => Ok(ActionOutcome::Nothing),
             Action::Cancel {
                 step,
                 node_run,

@@ -9,6 +9,8 @@ use bunraku_store::{Follow, FollowEvent};
 
 use super::answers::Answers;
 use super::board::NodeBoard;
+use super::check_results::StoredCheckResult;
+use super::checks::OpenChecks;
 use super::{Inner, StoredRunRequest};
 use bunraku_control::keys::RunRequestKind;
 use bunraku_control::reports::{NodeRunNews, ReportSubscription};
@@ -19,6 +21,7 @@ pub(super) struct Sources {
     pub(super) board: NodeBoard,
     pub(super) answers: Answers,
     pub(super) reports: ReportSubscription,
+    pub(super) checks: OpenChecks,
     requests: Follow,
     run: RunId,
     /// The step of each node run.
@@ -32,6 +35,7 @@ impl Sources {
             board: NodeBoard::open(inner.store.clone(), nodes).await?,
             answers: Answers::new(inner.store.clone()),
             reports: inner.reports.subscribe([]),
+            checks: OpenChecks::default(),
             requests: Follow::new(inner.store.clone(), keys::run_requests(run.id())),
             run: run.id(),
             steps: HashMap::new(),
@@ -60,6 +64,7 @@ impl Sources {
                 let changed = changed?;
                 Ok(self.connections(run, |node| changed.contains(node)))
             }
+            event = self.checks.next() => Ok(vec![event]),
             asked = self.requests.next() => self.operator_requests(asked?),
         }
     }
@@ -88,6 +93,10 @@ impl Sources {
     fn operator_requests(&self, followed: FollowEvent) -> Result<Vec<Event>, ServiceError> {
         let mut events = Vec::new();
         for item in &followed.into_puts() {
+            if let Some((gate, check)) = keys::parse_run_check(self.run, &item.key) {
+                events.push(check_event(gate, check, document::decode(item)?));
+                continue;
+            }
             let StoredRunRequest { by } = document::decode(item)?;
             if item.key == keys::run_request(self.run, RunRequestKind::Cancel) {
                 events.push(Event::CancelRequested { by });
@@ -96,6 +105,29 @@ impl Sources {
             }
         }
         Ok(events)
+    }
+}
+
+/// Converts the reported result of a check to an event.
+fn check_event(gate: u32, check: u32, result: StoredCheckResult) -> Event {
+    let StoredCheckResult {
+        by,
+        passed,
+        message,
+    } = result;
+    if passed {
+        return Event::CheckPassed {
+            gate,
+            check,
+            by,
+            message,
+        };
+    }
+    Event::CheckFailed {
+        gate,
+        check,
+        reason: message.unwrap_or_else(|| format!("{by} rejected it")),
+        by,
     }
 }
 
@@ -132,6 +164,7 @@ fn report_event(
                 failed: finished.failed,
                 message,
                 failures,
+                drifted: finished.corrective,
             })
         }
     }

@@ -123,7 +123,10 @@ impl World {
             plans,
             Default::default(),
             options,
-            ReactorInbox::default(),
+            OrchestrationLinks {
+                reactors: ReactorInbox::default(),
+                find_nodes: std::sync::Arc::new(NoQueries),
+            },
         )
     }
 

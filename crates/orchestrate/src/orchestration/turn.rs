@@ -14,6 +14,7 @@ use std::time::Duration;
 use bunraku_model::{NodeName, RunId};
 use bunraku_plan::run::Event;
 use bunraku_store::{Compare, Follow, Revision, settle};
+use bunraku_wire::api::approvals::{Approval, DecisionKind};
 use jiff::Timestamp;
 
 use super::Inner;
@@ -69,10 +70,63 @@ impl Inner {
 }
 
 impl Leader<'_> {
+    /// Waits until someone has approved the run, if that is required. A rejection, or silence until
+    /// the request expires, ends the run. Returns false if fenced.
+    pub(super) async fn wait_for_approval(&mut self) -> Result<bool, ServiceError> {
+        let Some((id, until)) = self.record.pending_approval() else {
+            return Ok(true);
+        };
+        let (key, until) = (keys::approval(id), until);
+        let mut follow = Follow::new(self.inner.store.clone(), key.clone());
+        while self.run.outcome().is_none() && !self.run.is_approved() {
+            let found = document::read::<Approval>(&*self.inner.store, &key).await?;
+            let decision = found.and_then(|found| found.document.decision);
+            let left = time_until(until, self.inner.clock.now());
+            let event = match (decision, left) {
+                (Some(decision), _) if decision.kind == DecisionKind::Approved => {
+                    Some(Event::Approved { by: decision.by })
+                }
+                (Some(decision), _) => {
+                    let why = decision
+                        .reason
+                        .map_or(String::new(), |why| format!(": {why}"));
+                    Some(Event::Expired {
+                        reason: format!("{} rejected the run{why}", decision.by),
+                    })
+                }
+                (None, None) => Some(Event::Expired {
+                    reason: format!("nobody approved the run until {until:.0}"),
+                }),
+                (None, Some(_)) => self.expired(),
+            };
+            if let Some(event) = event {
+                if self.store_and_do(vec![event]).await?.is_err() {
+                    return Ok(false);
+                }
+                continue;
+            }
+            tokio::select! {
+                followed = follow.next() => {
+                    followed?;
+                }
+                () = tokio::time::sleep(left.unwrap_or(LOOK).min(LOOK)) => {}
+                asked = self.next_requests() => {
+                    let asked = asked?;
+                    if !asked.is_empty() && self.store_and_do(asked).await?.is_err() {
+                        return Ok(false);
+                    }
+                }
+            }
+        }
+        Ok(true)
+    }
+
     /// Waits until the run is due, and sets its place. Returns false if fenced.
     pub(super) async fn wait_until_due(&mut self) -> Result<bool, ServiceError> {
-        let Some(due) = self.record.due.not_before else {
-            return Ok(true);
+        let due = match (self.record.due.not_before, self.record.pending_approval()) {
+            (Some(due), _) => due,
+            (None, Some(_)) => self.record.created,
+            (None, None) => return Ok(true),
         };
         while self.run.outcome().is_none() {
             let Some(left) = time_until(due, self.inner.clock.now()) else {

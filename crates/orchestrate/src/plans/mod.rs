@@ -21,7 +21,7 @@ use bunraku_compile::compiles::CompiledCatalog;
 use bunraku_compile::targets::StoredTarget;
 use bunraku_control::presence::StoredConnection;
 use bunraku_control::reports::Reports;
-use bunraku_control::{ServiceError, document, keys};
+use bunraku_control::{Facts, ServiceError, document, keys};
 use bunraku_model::{EnvironmentName, NodeName, ReleaseNumber};
 use bunraku_plan::run::OrderedRunSubject;
 use bunraku_plan::{PlanReview, PlannedCatalog, PlannedWork, RunPlan};
@@ -40,6 +40,7 @@ pub struct Plans {
     releases: Releases,
     catalogs: Catalogs,
     diffs: CatalogDiffs,
+    facts: Option<Facts>,
 }
 
 /// The catalogs of the release that a plan requests, if it requests one.
@@ -59,7 +60,15 @@ impl Plans {
             releases,
             catalogs,
             diffs,
+            facts: None,
         }
+    }
+
+    /// Lets plans form batches by a fact.
+    #[must_use]
+    pub fn with_facts(mut self, facts: Facts) -> Self {
+        self.facts = Some(facts);
+        self
     }
 
     /// Completes a plan with the work of every node, and compares it with what the nodes applied
@@ -99,8 +108,38 @@ impl Plans {
         for step in &mut plan.steps {
             step.work = work.get(&step.node).cloned();
         }
+        self.form_batches(&mut plan).await?;
         plan.id = plan.identity();
         Ok(plan)
+    }
+
+    /// Fills in the batch of every step: the value of the fact that the options name.
+    async fn form_batches(&self, plan: &mut RunPlan) -> Result<(), ServiceError> {
+        let (Some(path), Some(facts)) = (plan.options.batch_by.clone(), &self.facts) else {
+            return Ok(());
+        };
+        let path = path.strip_prefix("facts.").unwrap_or(&path);
+        let nodes: Vec<NodeName> = plan.nodes().into_keys().cloned().collect();
+        let values: BTreeMap<NodeName, String> = stream::iter(nodes)
+            .map(|node| async move {
+                let value = match facts.show(&node).await {
+                    Ok(reply) => batch_of(
+                        &serde_json::to_value(&reply.facts).unwrap_or_default(),
+                        path,
+                    ),
+                    // A node without facts is in the batch without a name.
+                    Err(ServiceError::NotFound { .. }) => None,
+                    Err(error) => return Err(error),
+                };
+                Ok::<_, ServiceError>((node, value.unwrap_or_default()))
+            })
+            .buffer_unordered(AT_ONCE)
+            .try_collect()
+            .await?;
+        for step in &mut plan.steps {
+            step.batch = values.get(&step.node).cloned();
+        }
+        Ok(())
     }
 
     /// Returns the work of every node of a plan, as it is now.
@@ -209,4 +248,17 @@ fn planned_catalogs(plan: &RunPlan) -> BTreeMap<&NodeName, &PlannedCatalog> {
     let steps = plan.steps.iter();
     let planned = steps.filter_map(|step| Some((&step.node, step.work.as_ref()?.catalog()?)));
     planned.collect()
+}
+
+/// Returns the value of a fact as the name of a batch.
+fn batch_of(facts: &serde_json::Value, path: &str) -> Option<String> {
+    let mut value = facts;
+    for part in path.split('.') {
+        value = value.get(part)?;
+    }
+    match value {
+        serde_json::Value::String(text) => Some(text.clone()),
+        serde_json::Value::Null => None,
+        other => Some(other.to_string()),
+    }
 }

@@ -111,6 +111,7 @@ fn planned(site: &Site, units: &Units, groups: &[(usize, u32)], warnings: Vec<St
             } else {
                 Vec::new()
             },
+            batch: None,
             work: None,
         })
         .collect();

@@ -10,6 +10,8 @@ pub enum Action {
         step: StepIndex,
         node_run: NodeRunId,
     },
+    /// Perform a check of a gate, until it passes.
+    Check { gate: u32, check: u32 },
     Cancel {
         step: StepIndex,
         node_run: NodeRunId,

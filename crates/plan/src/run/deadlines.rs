@@ -12,6 +12,8 @@ pub(super) enum Deadline {
     Work(StepIndex),
     Return(StepIndex),
     Confirm(StepIndex),
+    Soak(u32),
+    Check(u32),
     Whole,
 }
 

@@ -9,10 +9,11 @@
 //! so agents recognize a repeated id.
 //!
 //! Absent: barriers between groups, unless requested. A node starts as soon as its
-//! dependencies are done.
+//! dependencies are done, and gates (`gate.rs`), batches and limits permit it.
 
 mod action;
 mod deadlines;
+mod gate;
 mod ready;
 mod status;
 mod step;
@@ -28,9 +29,10 @@ use sha2::{Digest, Sha256};
 pub use action::Action;
 pub use bunraku_wire::api::RunEnding;
 pub use bunraku_wire::api::ordered_runs::{
-    Event, HookTrigger, NewRun, NodeLimit, OnFailure, OrderedRunSubject, RunDetail, RunEnd,
-    RunHooks, RunLog, RunLogEntry, RunLogReply, RunOptions, RunOutcome, RunRecord, RunStart,
-    RunSummary, StaleNode, StepCounts, UnavailableNode, UnavailableReason,
+    CheckResult, Event, HookTrigger, NewRun, NodeLimit, OnFailure, OrderedRunSubject, RolloutCheck,
+    RunDetail, RunEnd, RunHooks, RunLog, RunLogEntry, RunLogReply, RunOptions, RunOutcome,
+    RunRecord, RunStart, RunSummary, RunWait, StaleNode, StepCounts, UnavailableNode,
+    UnavailableReason,
 };
 use bunraku_wire::api::ordered_runs::{RunPlan, StepIndex};
 use deadlines::Deadlines;
@@ -58,6 +60,20 @@ pub struct Run {
     /// Number of steps that this run started itself and that succeeded.
     succeeded: usize,
     failures: usize,
+    /// Number of steps whose node had drifted.
+    drifted: usize,
+    /// `true` once the canaries have succeeded and their gate is passed.
+    canaries_done: bool,
+    /// The gate at which the run waits.
+    gate: Option<gate::Gate>,
+    /// Number of gates opened so far.
+    gates: u32,
+    /// The batch that runs.
+    batch: Option<usize>,
+    /// `true` if a check or a limit stopped the run.
+    stopped_by_rule: bool,
+    /// The request for approval that the run waits for.
+    approval: Option<(String, Timestamp)>,
     /// Number of unfinished steps in each group, from group 1.
     open: Vec<usize>,
     begun: Option<Timestamp>,
@@ -88,7 +104,7 @@ impl Run {
             open[step.group as usize - 1] += 1;
         }
         let mut run = Self {
-            ready: ReadySteps::new(&plan, &after, options.by_group),
+            ready: ReadySteps::new(&plan, &after, &options),
             id,
             plan,
             options,
@@ -101,6 +117,13 @@ impl Run {
             started: 0,
             succeeded: 0,
             failures: 0,
+            drifted: 0,
+            canaries_done: false,
+            gate: None,
+            gates: 0,
+            batch: None,
+            stopped_by_rule: false,
+            approval: None,
             open,
             begun: None,
             ended: None,
@@ -142,7 +165,18 @@ impl Run {
         log: impl IntoIterator<Item = RunLogEntry>,
     ) -> (Self, Vec<Action>) {
         let options = record.options.clone();
-        Self::recover(record.id, plan, options, &record.done, log)
+        let mut run = Self::new(record.id, plan, options, &record.done);
+        run.approval = (record.pending_approval()).map(|(id, until)| (id.to_owned(), until));
+        for entry in log {
+            run.step(&entry.event, entry.at);
+        }
+        let actions = run.outstanding();
+        (run, actions)
+    }
+
+    /// Returns whether the run may begin as far as approval is concerned.
+    pub fn is_approved(&self) -> bool {
+        self.approval.is_none()
     }
 
     /// Returns the outcome, once the run has ended.
@@ -169,6 +203,7 @@ impl Run {
                 actions.push(self.cancel_action(step, reason));
             }
         }
+        actions.extend(self.open_checks());
         actions
     }
 
@@ -190,6 +225,13 @@ impl Run {
 
     pub fn statuses(&self) -> &[StepStatus] {
         &self.statuses
+    }
+
+    /// Returns the nodes that this run has started and that have ended.
+    pub fn nodes_that_ran(&self) -> Vec<&bunraku_model::NodeName> {
+        let steps = self.plan.steps.iter().zip(&self.statuses);
+        let ran = steps.filter(|(_, status)| status.asked.is_some() && status.state.is_over());
+        ran.map(|(step, _)| &step.node).collect()
     }
 
     pub fn begun(&self) -> Option<Timestamp> {

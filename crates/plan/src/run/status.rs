@@ -76,6 +76,9 @@ pub struct StepStatus {
     pub changed: u64,
     #[serde(default)]
     pub failed: u64,
+    /// The number of changes that undid someone else's.
+    #[serde(default)]
+    pub drifted: u64,
     /// The first resources that failed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<FailedResource>,

@@ -41,6 +41,7 @@ impl Run {
 
     fn take(&mut self, event: &Event, actions: &mut Vec<Action>) {
         match event {
+            Event::Approved { .. } => self.approval = None,
             Event::Begun { unfit } => self.begin(unfit),
             Event::Expired { reason } => self.expire(reason),
             Event::PlanChanged { nodes } => self.refuse(nodes),
@@ -60,6 +61,13 @@ impl Run {
             Event::Away { step } => self.is_away(*step),
             Event::Back { step } => self.statuses[step.at()].away = None,
             Event::TimePassed => self.time_passed(actions),
+            Event::CheckPassed { gate, check, .. } => self.check_passed(*gate, *check),
+            Event::CheckFailed {
+                gate,
+                check,
+                reason,
+                ..
+            } => self.check_failed(*gate, *check, reason),
             Event::StopRequested { by } => self.stop(format!("{by} stopped the run")),
             Event::CancelRequested { by } => {
                 self.cancel(&format!("{by} cancelled the run"), actions)
@@ -159,6 +167,7 @@ impl Run {
             failed,
             message,
             failures,
+            drifted,
             ..
         } = event
         else {
@@ -174,7 +183,9 @@ impl Run {
         status.changed = *changed;
         status.failed = *failed;
         status.failures.clone_from(failures);
+        status.drifted = *drifted;
         status.ended_by_report = true;
+        self.count_drift(*drifted);
         let state = match ending {
             RunEnding::Succeeded => return self.succeed(step),
             RunEnding::Failed => StepState::Failed,
@@ -185,6 +196,23 @@ impl Run {
             RunEnding::Interrupted => StepState::Lost,
         };
         self.fail(step, state, message.clone());
+    }
+
+    /// Stops the run if too many nodes had drifted.
+    fn count_drift(&mut self, drifted: u64) {
+        if drifted == 0 {
+            return;
+        }
+        self.drifted += 1;
+        let most = self.options.max_drift;
+        let most = most.map(|most| most.at_most(self.statuses.len()));
+        if most.is_some_and(|most| self.drifted > most) {
+            let reason = match self.drifted {
+                1 => "1 node had drifted".to_owned(),
+                count => format!("{count} nodes had drifted"),
+            };
+            self.stop_by_rule(reason);
+        }
     }
 
     fn is_away(&mut self, step: StepIndex) {
@@ -201,6 +229,8 @@ impl Run {
         while let Some((at, deadline)) = self.deadlines.pop_due(self.now) {
             match deadline {
                 Deadline::Whole => self.end_at_total_timeout(actions),
+                Deadline::Soak(gate) => self.soaked(gate, actions),
+                Deadline::Check(gate) => self.check_overdue(gate),
                 Deadline::Start(step)
                 | Deadline::Work(step)
                 | Deadline::Return(step)
@@ -362,12 +392,13 @@ impl Run {
     }
 
     /// Prevents any further steps from starting.
-    fn stop(&mut self, reason: String) {
+    pub(super) fn stop(&mut self, reason: String) {
         match self.phase {
             RunPhase::Queued | RunPhase::Running => {}
             _ => return,
         }
         let begun = self.phase == RunPhase::Running;
+        self.gate = None;
         self.phase = RunPhase::Stopping {
             reason: reason.clone(),
         };
@@ -391,6 +422,7 @@ impl Run {
         ) {
             return;
         }
+        self.gate = None;
         self.phase = RunPhase::Cancelling {
             reason: reason.to_owned(),
         };
@@ -417,6 +449,7 @@ impl Run {
     /// Starts the steps that can start. Ends the run when none is left.
     fn advance(&mut self, actions: &mut Vec<Action>) {
         if self.phase == RunPhase::Running {
+            self.open_gate(actions);
             while let Some(step) = self.next_to_start() {
                 let status = &mut self.statuses[step.at()];
                 status.state = StepState::Starting;
@@ -428,6 +461,7 @@ impl Run {
                     .set(self.now, patience, Deadline::Start(step));
                 actions.push(self.start_action(step));
             }
+            self.stop_if_unavailable();
         }
         let over = self.open.iter().all(|open| *open == 0);
         let can_end = !matches!(self.phase, RunPhase::Ended { .. } | RunPhase::Queued);
@@ -440,16 +474,51 @@ impl Run {
 
     fn next_to_start(&mut self) -> Option<StepIndex> {
         let room = self.active < self.options.at_once(self.statuses.len());
-        let canaries = self.canaries();
-        let held = self.succeeded < canaries && self.started >= canaries;
-        if !room || held {
+        let held = !self.canaries_done && self.started >= self.canaries();
+        if !room || held || self.gate.is_some() || !self.has_available() {
             return None;
         }
-        let group = self.open.iter().position(|open| *open > 0)?;
-        self.ready.pop(group)
+        let group = self.open_group()?;
+        let batch = match self.batch {
+            Some(batch) if self.ready.has(group, batch) => batch,
+            // The other nodes of this batch finish first.
+            Some(_) if self.active > 0 && self.ready.has_batches() => return None,
+            _ => self.ready.first_batch(group)?,
+        };
+        self.batch = Some(batch);
+        self.ready.pop(group, batch)
     }
 
-    fn canaries(&self) -> usize {
+    /// Returns the first group (counted from 0) that is not finished.
+    pub(super) fn open_group(&self) -> Option<usize> {
+        self.open.iter().position(|open| *open > 0)
+    }
+
+    /// Returns how many nodes may run or have failed at any time.
+    fn most_unavailable(&self) -> usize {
+        let most = self.options.max_unavailable;
+        most.map_or(usize::MAX, |most| most.at_most(self.statuses.len()).max(1))
+    }
+
+    /// Returns whether another node may become unavailable.
+    pub(super) fn has_available(&self) -> bool {
+        self.active + self.failures < self.most_unavailable()
+    }
+
+    /// Stops a run that can never continue, because nodes that failed stay unavailable.
+    fn stop_if_unavailable(&mut self) {
+        if self.active == 0
+            && self.gate.is_none()
+            && !self.has_available()
+            && !self.ready.is_empty()
+        {
+            let (now, most) = (self.failures, self.most_unavailable());
+            let reason = format!("unavailable nodes: {now}, and at most {most} may be");
+            self.stop_by_rule(reason);
+        }
+    }
+
+    pub(super) fn canaries(&self) -> usize {
         (self.options.canary as usize).min(self.statuses.len())
     }
 
@@ -462,6 +531,7 @@ impl Run {
             _ if self.expired => RunOutcome::Expired,
             (true, _) => RunOutcome::Succeeded,
             _ if self.refused && self.started == 0 => RunOutcome::Refused,
+            (false, 0) if self.stopped_by_rule => RunOutcome::Failed,
             (false, 0) => RunOutcome::Cancelled,
             _ => RunOutcome::Failed,
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bunraku_model::RunId;
-use bunraku_plan::run::{Event, RunEnding};
+use bunraku_plan::run::{Event, RunEnding, RunOptions};
 use bunraku_plan::{Application, Component, LocatedName, PlanOptions, RunPlan, Site, StepIndex};
 use jiff::{SignedDuration, Timestamp};
 use uuid::Uuid;
@@ -27,6 +27,7 @@ pub(crate) fn ended(step: StepIndex, ending: RunEnding) -> Event {
         failed: 0,
         message: None,
         failures: Vec::new(),
+        drifted: 0,
     }
 }
 
@@ -126,4 +127,17 @@ impl Random {
     pub(crate) fn chance(&mut self, percent: u64) -> bool {
         self.next() % 100 < percent
     }
+}
+
+/// Forms batches, if the options ask for them: by the text after the last `-` of each name.
+pub(crate) fn batched(plan: Arc<RunPlan>, options: &RunOptions) -> Arc<RunPlan> {
+    if options.batch_by.is_none() {
+        return plan;
+    }
+    let mut plan = plan.as_ref().clone();
+    for step in &mut plan.steps {
+        let batch = step.node.as_str().rsplit('-').next();
+        step.batch = batch.map(str::to_owned);
+    }
+    Arc::new(plan)
 }

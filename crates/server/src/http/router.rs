@@ -14,10 +14,10 @@ use http::HeaderValue;
 use super::endpoint::Routes;
 use super::reply::ErrorReply;
 use super::routes::{
-    Services, access as access_rules, audit as audit_routes, authority, catalogs, certificates,
-    cluster, commands, compiles, content, environments, facts, join, locks, modules, nodes, once,
-    outputs, query, reactors, releases, reports, repositories, restore, runs, server, targets,
-    tokens, triggers,
+    Services, access as access_rules, approvals, audit as audit_routes, authority, catalogs,
+    certificates, cluster, commands, compiles, content, environments, facts, join, locks, modules,
+    nodes, once, outputs, query, reactors, releases, reports, repositories, restore, runs, server,
+    targets, tokens, triggers,
 };
 use super::{access, audit, health, old_data};
 
@@ -58,6 +58,7 @@ fn routes(options: &RouterOptions) -> Routes {
     let routes = commands::add_routes(routes);
     let routes = reports::add_routes(routes);
     let routes = certificates::add_routes(routes);
+    let routes = approvals::add_routes(routes);
     let routes = authority::add_routes(routes);
     let routes = restore::add_routes(routes);
     let routes = audit_routes::add_routes(routes);

@@ -5,6 +5,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::approvals::ApprovalPolicy;
+
 /// What happens to compiled catalogs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -86,6 +88,9 @@ pub struct EnvironmentChange {
     /// Whether the facts of nodes decide which state files and data they get.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fact_targeting: Option<bool>,
+    /// What requires approval by someone other than the requester.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<ApprovalPolicy>,
     /// `true` to create a new webhook secret.
     #[serde(default)]
     pub new_hook_secret: bool,
@@ -120,6 +125,9 @@ pub struct EnvironmentSummary {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub branch: Option<String>,
     pub policy: ReleasePolicy,
+    /// What requires approval by someone other than the requester.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<ApprovalPolicy>,
     /// Facts whose changes are ignored here. Default: the servers' list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volatile: Option<Vec<String>>,

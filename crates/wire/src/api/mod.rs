@@ -4,6 +4,7 @@
 //! three cannot drift apart. This module contains no behaviour.
 
 mod access;
+pub mod approvals;
 mod audit;
 mod authority;
 mod catalogs;
@@ -85,9 +86,9 @@ pub use plugins::{NodePlugins, PluginsFile};
 pub use problem::{Problem, ProblemBody, ProblemCode};
 pub use query::{QueryNodes, QueryReply, QueryRequest};
 pub use releases::{
-    CreateRelease, HoldRequest, NodeWithoutCatalog, ReleaseDetail, ReleaseEntry, ReleaseGroup,
-    ReleaseHold, ReleaseJoinRule, ReleaseKind, ReleaseList, ReleaseReply, ReleaseState,
-    ReleaseSummary, ReleaseTo, RollbackRequest,
+    CreateRelease, HoldRequest, NodeWithoutCatalog, OverrideRelease, ReleaseDetail, ReleaseEntry,
+    ReleaseGroup, ReleaseHold, ReleaseJoinRule, ReleaseKind, ReleaseList, ReleaseReply,
+    ReleaseState, ReleaseSummary, ReleaseTo, RollbackRequest,
 };
 pub use reports::{
     EventCounts, EventStatus, FailedResource, LogLine, NoopReason, NumberedEvent, OmittedEvents,

@@ -5,6 +5,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::approvals::Approval;
+
 use super::RunMode;
 
 /// The nodes of the environment that a release covers. Other nodes keep their catalogs.
@@ -252,6 +254,9 @@ pub struct ReleaseReply {
     pub release: Option<ReleaseSummary>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold: Option<ReleaseHold>,
+    /// The request for approval, if the environment requires one. Nothing is released yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<Approval>,
 }
 
 #[cfg(test)]
@@ -309,4 +314,12 @@ mod tests {
             assert_eq!(back, detail, "{text}");
         }
     }
+}
+
+/// A release without the approval that the environment requires.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct OverrideRelease {
+    pub request: CreateRelease,
+    /// The reason, shown with the request for approval.
+    pub reason: String,
 }

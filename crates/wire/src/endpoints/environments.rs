@@ -44,7 +44,7 @@ endpoints! {
         path: EnvironmentName,
         body: Json<EnvironmentChange>,
         reply: Json<EnvironmentChanged>,
-        details: ["url", "branch", "policy", "allow_external_compiler", "new_hook_secret", "poll_seconds", "fact_targeting"],
+        details: ["url", "branch", "policy", "allow_external_compiler", "new_hook_secret", "poll_seconds", "fact_targeting", "approval"],
     }
 
     /// Remove an environment that has no nodes.

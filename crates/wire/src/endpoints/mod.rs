@@ -18,6 +18,7 @@
 //! [`crate::api`]).
 
 mod access;
+mod approvals;
 mod audit;
 mod authority;
 mod catalogs;
@@ -48,6 +49,7 @@ mod server;
 mod triggers;
 
 pub use access::*;
+pub use approvals::*;
 pub use audit::*;
 pub use authority::*;
 pub use catalogs::*;
@@ -93,6 +95,7 @@ pub fn all() -> impl Iterator<Item = &'static Definition> {
         commands::DEFINITIONS,
         reports::DEFINITIONS,
         access::DEFINITIONS,
+        approvals::DEFINITIONS,
         audit::DEFINITIONS,
         authority::DEFINITIONS,
         certificates::DEFINITIONS,

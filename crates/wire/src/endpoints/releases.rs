@@ -7,8 +7,9 @@ use utoipa::IntoParams;
 use super::definition::endpoints;
 use super::{Json, NoContent, ReleaseSelector};
 use crate::api::{
-    CreateRelease as CreateReleaseRequest, FleetDiff, HoldRequest, ReleaseDetail, ReleaseHold,
-    ReleaseList, ReleaseReply, RollbackRequest,
+    CreateRelease as CreateReleaseRequest, FleetDiff, HoldRequest,
+    OverrideRelease as OverrideReleaseRequest, ReleaseDetail, ReleaseHold, ReleaseList,
+    ReleaseReply, RollbackRequest,
 };
 
 /// Which releases to compare.
@@ -104,5 +105,15 @@ endpoints! {
         needs: Release on Environment,
         path: EnvironmentName,
         reply: NoContent,
+    }
+
+    /// Create a release without the approval that the environment requires.
+    OverrideRelease: Post "/v1/releases/{environment}/override" {
+        access: Operator,
+        needs: Release on Each,
+        path: EnvironmentName,
+        body: Json<OverrideReleaseRequest>,
+        reply: Json<ReleaseReply>,
+        details: ["request.to", "request.mode", "request.parent", "reason"],
     }
 }

@@ -6,7 +6,7 @@ use utoipa::IntoParams;
 use super::definition::endpoints;
 use super::{Json, List, NoContent};
 use crate::api::ordered_runs::{
-    NewRun, PlanReview, ReviewPlan, RunDetail, RunLogReply, RunRecord, RunSummary,
+    CheckResult, NewRun, PlanReview, ReviewPlan, RunDetail, RunLogReply, RunRecord, RunSummary,
 };
 
 /// Where to continue in the log of a run.
@@ -39,7 +39,7 @@ endpoints! {
         reply: Json<RunRecord>,
         body_limit: Large,
         object: ("environment", "plan.environment"),
-        details: ["plan.id", "plan.applications", "plan.options", "resumes", "replanned"],
+        details: ["plan.id", "plan.applications", "plan.options", "resumes", "replanned", "override_approval"],
     }
 
     /// Complete a plan with the work of every node, and show what it would change.
@@ -89,5 +89,17 @@ endpoints! {
         path: String,
         reply: NoContent,
         object: ("run", "id"),
+    }
+
+    /// Report the result of a check that no server performs: a confirmation, or a command on the
+    /// operator's machine.
+    ReportRunCheck: Post "/v1/runs/{id}/checks" {
+        access: Operator,
+        needs: Run on Each,
+        path: String,
+        body: Json<CheckResult>,
+        reply: NoContent,
+        object: ("run", "id"),
+        details: ["gate", "check", "passed", "message"],
     }
 }

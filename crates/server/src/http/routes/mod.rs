@@ -1,6 +1,7 @@
 //! One file per resource type of the API.
 
 pub(super) mod access;
+pub(super) mod approvals;
 pub(super) mod audit;
 pub(super) mod authority;
 pub(crate) mod catalogs;

@@ -4,8 +4,8 @@ use bunraku_model::access::{AccessTarget, AccessVerb};
 use bunraku_model::{EnvironmentName, ReleaseNumber};
 use bunraku_wire::api::{ReleaseReply, ReleaseState, ReleaseTo};
 use bunraku_wire::endpoints::{
-    CreateRelease, HoldReleases, ListReleases, ReleaseSelector, ResumeReleases, RollBackRelease,
-    ShowRelease,
+    CreateRelease, HoldReleases, ListReleases, OverrideRelease, ReleaseSelector, ResumeReleases,
+    RollBackRelease, ShowRelease,
 };
 
 use super::{Services, longest_wait};
@@ -19,6 +19,7 @@ pub(crate) fn add_routes(routes: Routes) -> Routes {
     routes
         .add(ListReleases, list)
         .add(CreateRelease, create)
+        .add(OverrideRelease, create_unapproved)
         .add(ShowRelease, show)
         .add(RollBackRelease, rollback)
         .add(HoldReleases, hold)
@@ -43,10 +44,21 @@ async fn create(call: Call<CreateRelease>) -> HandlerResult<CreateRelease> {
     }
     let by = call.by()?;
     call.services.environments.require(&call.path).await?;
-    let made = call
-        .services
-        .releases
-        .create(&call.path, &call.body, by)
+    let made = (call.services.approvals)
+        .release(&call.path, &call.body, by, None)
+        .await?;
+    note(&call.notes, &made);
+    Ok(made)
+}
+
+async fn create_unapproved(call: Call<OverrideRelease>) -> HandlerResult<OverrideRelease> {
+    let target = AccessTarget::Environment(call.path.clone());
+    call.require(AccessVerb::Release, target).await?;
+    let by = call.by()?;
+    call.services.environments.require(&call.path).await?;
+    let reason = Some(call.body.reason.as_str());
+    let made = (call.services.approvals)
+        .release(&call.path, &call.body.request, by, reason)
         .await?;
     note(&call.notes, &made);
     Ok(made)

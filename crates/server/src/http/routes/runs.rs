@@ -6,7 +6,8 @@ use bunraku_model::RunId;
 use bunraku_model::access::{AccessTarget, AccessVerb};
 use bunraku_wire::api::ordered_runs::{OrderedRunSubject, RunLogReply, RunOptions};
 use bunraku_wire::endpoints::{
-    BindPlan, CancelRun, CreateRun, Endpoint, ListRuns, ShowRun, ShowRunLog, StopRun,
+    BindPlan, CancelRun, CreateRun, Endpoint, ListRuns, ReportRunCheck, ShowRun, ShowRunLog,
+    StopRun,
 };
 
 use super::longest_wait;
@@ -24,6 +25,7 @@ pub(crate) fn add_routes(routes: Routes) -> Routes {
         .add(ShowRunLog, log)
         .add(StopRun, stop)
         .add(CancelRun, cancel)
+        .add(ReportRunCheck, report_check)
 }
 
 async fn list(call: Call<ListRuns>) -> HandlerResult<ListRuns> {
@@ -127,6 +129,18 @@ async fn stop(call: Call<StopRun>) -> HandlerResult<StopRun> {
 
 async fn cancel(call: Call<CancelRun>) -> HandlerResult<CancelRun> {
     ask(&call, &call.path, RunRequestKind::Cancel).await
+}
+
+async fn report_check(call: Call<ReportRunCheck>) -> HandlerResult<ReportRunCheck> {
+    let by = call.by()?.to_owned();
+    let run = find(&call, &call.path).await?;
+    let orchestration = call.services.orchestration.clone();
+    if call.permit().is_some() {
+        let (_, nodes) = orchestration.nodes_of(run).await?;
+        call.require_nodes(AccessVerb::Run, &nodes).await?;
+    }
+    orchestration.report_check(run, call.body, &by).await?;
+    Ok(())
 }
 
 async fn ask<E>(call: &Call<E>, id: &str, what: RunRequestKind) -> Result<(), ErrorReply>

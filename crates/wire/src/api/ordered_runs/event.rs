@@ -20,6 +20,8 @@ pub struct RunLogEntry {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
+    /// Someone other than the requester approved the run.
+    Approved { by: String },
     /// The run has begun, and its nodes were checked.
     Begun { unfit: Vec<UnavailableNode> },
     /// It could not begin in time.
@@ -41,6 +43,9 @@ pub enum Event {
         /// The first resources that failed.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         failures: Vec<FailedResource>,
+        /// The number of changes that undid someone else's.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        drifted: u64,
     },
     /// The request did not reach the node's queue.
     Refused { step: StepIndex, reason: String },
@@ -52,6 +57,21 @@ pub enum Event {
     Back { step: StepIndex },
     /// Deadlines are checked.
     TimePassed,
+    /// A check at a gate passed.
+    CheckPassed {
+        gate: u32,
+        check: u32,
+        by: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        message: Option<String>,
+    },
+    /// A check at a gate failed, so nothing new starts.
+    CheckFailed {
+        gate: u32,
+        check: u32,
+        by: String,
+        reason: String,
+    },
     /// Nothing new starts. Running nodes finish.
     StopRequested { by: String },
     /// Running nodes are cancelled.
@@ -77,4 +97,8 @@ pub enum UnavailableReason {
     Unknown,
     /// It has nothing to apply.
     NoCatalog,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }

@@ -8,6 +8,7 @@ mod outcome;
 mod plan;
 mod record;
 mod review;
+mod rollout;
 mod work;
 
 pub use event::{Event, RunLogEntry, UnavailableNode, UnavailableReason};
@@ -21,4 +22,5 @@ pub use record::{
     RunRecord, RunStart, RunSummary,
 };
 pub use review::{PlanReview, ReviewPlan, StaleNode};
+pub use rollout::{CheckError, CheckResult, RolloutCheck, RunWait};
 pub use work::{PlannedCatalog, PlannedWork};

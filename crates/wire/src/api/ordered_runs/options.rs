@@ -5,6 +5,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::rollout::RolloutCheck;
+
 /// A number or a percentage of nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -90,6 +92,28 @@ pub struct RunOptions {
     /// `true` if a group starts only after the previous group has ended.
     #[serde(default)]
     pub by_group: bool,
+    /// The time for which the canaries are observed before the checks. Nothing starts meanwhile.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub soak_seconds: u64,
+    /// Checks that must pass before the other nodes start.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub checks: Vec<RolloutCheck>,
+    /// The time within which all checks must pass.
+    #[serde(default = "check_timeout", skip_serializing_if = "is_check_timeout")]
+    pub check_timeout_seconds: u64,
+    /// The fact that forms batches, such as `rack`. Nodes with another value start only when all
+    /// running nodes have ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch_by: Option<String>,
+    /// `true` if soak time and checks apply after each batch, too.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub gate_each_batch: bool,
+    /// The maximum number of nodes that run or have failed at any time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_unavailable: Option<NodeLimit>,
+    /// The maximum number of nodes that had drifted. With more, nothing new starts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_drift: Option<NodeLimit>,
     /// The time limit for the run of one node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_timeout_seconds: Option<u64>,
@@ -105,6 +129,22 @@ pub struct RunOptions {
     /// The time limit for a cancelled node to confirm.
     #[serde(default = "cancel_grace")]
     pub cancel_grace_seconds: u64,
+}
+
+fn is_zero(seconds: &u64) -> bool {
+    *seconds == 0
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+fn check_timeout() -> u64 {
+    3_600
+}
+
+fn is_check_timeout(seconds: &u64) -> bool {
+    *seconds == check_timeout()
 }
 
 fn start_timeout() -> u64 {
@@ -128,6 +168,13 @@ impl Default for RunOptions {
             max_failures: None,
             on_failure: OnFailure::Stop,
             by_group: false,
+            soak_seconds: 0,
+            checks: Vec::new(),
+            check_timeout_seconds: check_timeout(),
+            batch_by: None,
+            gate_each_batch: false,
+            max_unavailable: None,
+            max_drift: None,
             node_timeout_seconds: None,
             total_timeout_seconds: None,
             start_timeout_seconds: start_timeout(),
@@ -145,6 +192,28 @@ impl RunOptions {
             (None, OnFailure::ContinueIndependent) => usize::MAX,
             (None, OnFailure::Stop) => 0,
         }
+    }
+
+    /// Returns whether the run pauses between its parts.
+    pub fn has_gates(&self) -> bool {
+        self.soak_seconds > 0 || !self.checks.is_empty()
+    }
+
+    /// Returns why the options contradict each other.
+    pub fn problem(&self) -> Option<&'static str> {
+        let pauses = self.canary > 0 || (self.gate_each_batch && self.batch_by.is_some());
+        if self.has_gates() && !pauses {
+            return Some(
+                "a soak time or a check needs canaries, or batches with a gate after each",
+            );
+        }
+        if self.gate_each_batch && self.batch_by.is_none() {
+            return Some("a gate after each batch needs a fact that forms batches");
+        }
+        if self.gate_each_batch && !self.has_gates() {
+            return Some("a gate after each batch needs a soak time or a check");
+        }
+        None
     }
 
     /// Returns how many nodes may run at a time.

@@ -73,6 +73,9 @@ pub struct PlanStep {
     /// Only resources with these tags are applied. If empty, all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
+    /// The value of the fact that forms batches. Empty if the node has no such fact.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch: Option<String>,
     /// The work of the node. Absent in a plan that was made without a server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work: Option<PlannedWork>,

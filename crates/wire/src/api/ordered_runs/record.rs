@@ -9,7 +9,9 @@ use super::event::RunLogEntry;
 use super::options::RunOptions;
 use super::outcome::{RunOutcome, StepCounts};
 use super::plan::{PlanId, RunPlan, StepIndex};
+use super::rollout::RunWait;
 use crate::api::TriggerCause;
+use crate::api::approvals::RunApproval;
 
 /// What each node applies.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
@@ -115,6 +117,9 @@ pub struct NewRun {
     /// succeeded there are not repeated if neither they nor the steps before them have changed.
     #[serde(default)]
     pub replanned: bool,
+    /// The reason for running without the approval that the environment requires.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub override_approval: Option<String>,
 }
 
 impl NewRun {
@@ -128,6 +133,7 @@ impl NewRun {
             site: None,
             resumes: None,
             replanned: false,
+            override_approval: None,
         }
     }
 }
@@ -167,9 +173,20 @@ pub struct RunRecord {
     /// The chain of causes, if a reactor started the run. The runs of its nodes carry it on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<TriggerCause>,
+    /// The approval, if the environment required one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<RunApproval>,
 }
 
 impl RunRecord {
+    /// Returns the request for approval, and until when it may be approved.
+    pub fn pending_approval(&self) -> Option<(&str, Timestamp)> {
+        match &self.approval {
+            Some(RunApproval::Pending { id, until }) => Some((id, *until)),
+            _ => None,
+        }
+    }
+
     /// Returns `true` if the run completes the plan of an earlier run.
     pub fn completes_earlier_plan(&self) -> bool {
         self.resumes.is_some() && !self.replanned
@@ -206,6 +223,9 @@ pub struct RunDetail {
     pub log: RunLog,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end: Option<RunEnd>,
+    /// What the run is waiting for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waits: Vec<RunWait>,
 }
 
 /// A part of a run's log.
