@@ -82,6 +82,10 @@ fn body(endpoint: &str) -> Option<Value> {
         "CompareWithPuppet" => json!({"node": "web-1"}),
         "RunQuery" | "QueryNodeNames" => json!({"query": "nodes[certname] { }"}),
         "CreateRelease" => json!({"to": "nodes", "nodes": nodes, "mode": "noop"}),
+        "OverrideRelease" => json!({
+            "request": {"to": "nodes", "nodes": nodes, "mode": "noop"},
+            "reason": "an emergency",
+        }),
         "CreateRun" => json!(NewRun::of(plan())),
         "BindPlan" => json!({"plan": plan()}),
         "FireTrigger" => json!({"id": id, "hosts": nodes}),
@@ -101,7 +105,7 @@ fn elsewhere(endpoint: &Definition) -> Elsewhere {
     match endpoint.name {
         "ListNodes" | "ListCatalogs" | "ListCompileQueue" | "ListEnvironments"
         | "ListOutputReads" | "RunQuery" | "QueryNodeNames" | "ListReactors" | "ListReports"
-        | "FollowReports" | "ListRuns" => Elsewhere::Shows,
+        | "FollowReports" | "ListRuns" | "ListApprovals" => Elsewhere::Shows,
         _ => Elsewhere::Refuses,
     }
 }
