@@ -181,8 +181,8 @@ fn print_rules(rules: &[AccessRuleEntry]) -> Result<(), Failure> {
 /// A rule in one line.
 fn in_words(rule: &AccessRuleEntry) -> String {
     format!(
-        "rule {}: {} may {} on {}",
-        rule.id, rule.subject, rule.grants, rule.scope
+        "rule {}: {} for {} on {}",
+        rule.id, rule.grants, rule.subject, rule.scope
     )
 }
 

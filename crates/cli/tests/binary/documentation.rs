@@ -50,8 +50,8 @@ const SHARED: &[&str] = &[
     "releasing",
 ];
 
-/// Pages that revoke or remove nodes. Each has a fleet of its own.
-const ALONE: &[&str] = &["getting-started", "security"];
+/// Pages that revoke or remove nodes or access. Each has a fleet of its own.
+const ALONE: &[&str] = &["getting-started", "security", "access"];
 
 const NODES: &[&str] = &[
     "web-1.example.com",
