@@ -43,7 +43,6 @@ const GROUPS: &[(&str, &[&str])] = &[
             "cluster",
             "audit",
             "authority",
-            "audit",
             "signer",
             "backup",
             "config",
