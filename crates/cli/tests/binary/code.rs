@@ -50,6 +50,17 @@ fn add(server: &ServerProcess, url: &str) {
     assert_eq!(added.status.code(), Some(0), "{}", all_output(&added));
 }
 
+/// Adds an environment whose repository the server cannot read: refused, unless asked not to check.
+fn add_unreadable(server: &ServerProcess, url: &str) {
+    let refused = server.operator(&["environment", "add", "production", url]);
+    let text = all_output(&refused);
+    assert!(!refused.status.success(), "{text}");
+    assert!(text.contains("cannot read the repository"), "{text}");
+    assert!(text.contains("--no-check"), "{text}");
+    let added = server.operator(&["environment", "add", "production", url, "--no-check"]);
+    assert_eq!(added.status.code(), Some(0), "{}", all_output(&added));
+}
+
 /// Returns the exit code and output of `deploy --wait`, without the commit.
 fn deploy(server: &ServerProcess) -> (Option<i32>, String) {
     let output = server.operator(&["environment", "deploy", "production", "--wait"]);
@@ -348,7 +359,7 @@ fn code_is_fetched_over_ssh_and_a_refused_key_is_reported() {
     let other = Site::new();
     let bad = command.replace("KEY", "stranger");
     let (server, _agent) = fleet(&other, &[("GIT_SSH_COMMAND", &bad)]);
-    add(&server, &url);
+    add_unreadable(&server, &url);
     let (exit, text) = deploy(&server);
     assert_eq!(exit, Some(1), "{text}");
     assert!(text.contains("Permission denied"), "{text}");
@@ -437,7 +448,7 @@ fn code_comes_over_https_from_a_server_that_is_trusted_and_from_no_other() {
     drop(server);
     let other = Site::new();
     let (server, _agent) = fleet(&other, &[]);
-    add(&server, &url);
+    add_unreadable(&server, &url);
     let (exit, text) = deploy(&server);
     assert_eq!(exit, Some(1), "{text}");
     assert!(text.contains("certificate"), "{text}");
