@@ -108,6 +108,8 @@ fn anyone_may_look_after_root_has_applied() {
         .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
         .arg(command.get_program())
         .args(command.get_args())
+        .env("HOME", world.path(""))
+        .env_remove("XDG_CONFIG_HOME")
         .envs(
             command
                 .get_envs()
