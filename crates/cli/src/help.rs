@@ -233,7 +233,7 @@ mod tests {
             }
         }
         words.extend(word);
-        let end = |word: &String| ["#", "|", ">", "&&", ";"].contains(&word.as_str());
+        let end = |word: &String| ["#", "|", ">", ">>", "&&", ";"].contains(&word.as_str());
         let end = words.iter().position(end).unwrap_or(words.len());
         words.truncate(end);
         words

@@ -38,6 +38,9 @@ pub(crate) enum ReactorCommand {
         environment: Option<EnvironmentName>,
     },
     /// Show what reactors did: fired, started, refused, and which events named no known host
+    #[command(
+        after_help = "Examples:\n  bunraku reactor history\n  bunraku reactor history mend --most 5"
+    )]
     History {
         /// Only this reactor
         name: Option<String>,

@@ -161,3 +161,52 @@ fn a_shell_completes_names_from_the_server() {
         all_output(&output)
     );
 }
+
+/// Runs a line of shell on a terminal of 60 columns, and returns what it shows.
+fn on_terminal(server: &crate::support::ServerProcess, line: &str) -> String {
+    let output = Command::new("script")
+        .args(["--quiet", "--return", "--command"])
+        .arg(format!("stty cols 60; {line}"))
+        .arg("/dev/null")
+        .env("BUNRAKU", bunraku().get_program())
+        .env("BUNRAKU_SERVERS", server.address.to_string())
+        .env("BUNRAKU_CREDENTIALS", server.credentials())
+        .env("TERM", "xterm")
+        .env_remove("NO_COLOR")
+        .output()
+        .expect("script runs");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn on_a_terminal_lists_fit_and_waits_say_what_they_wait_for() {
+    let site = Site::new();
+    let server = site.server("server", 0, &[]);
+    let _agent = site.agent("web-1.a-rather-long-domain.test", &[&server], true);
+    server.wait_for_facts("web-1.a-rather-long-domain.test");
+    let reason = "the disk of this machine is being replaced, and nobody knows until when";
+    let disable = ["node", "disable", "web-1", "--reason", reason];
+    let disabled = server.operator(&disable);
+    assert!(disabled.status.success(), "{}", all_output(&disabled));
+    let list = on_terminal(&server, "$BUNRAKU node list");
+    assert!(list.contains("\u{1b}[33mdisabled"), "{list:?}");
+    assert!(list.contains('…'), "{list:?}");
+    for line in list.lines() {
+        let mut colour = false;
+        let shown = line.chars().filter(|c| {
+            let is_shown = !colour && *c != '\u{1b}' && *c != '\r';
+            colour = *c == '\u{1b}' || (colour && *c != 'm');
+            is_shown
+        });
+        assert!(shown.count() <= 60, "{line:?}");
+    }
+    let held = server.operator(&["lock", "acquire", "deploy", "--lease", "10m"]);
+    assert!(held.status.success(), "{}", all_output(&held));
+    let waited = on_terminal(&server, "$BUNRAKU lock acquire deploy --wait 3s");
+    assert!(
+        waited.contains("… waiting for the lock (1 s)"),
+        "{waited:?}"
+    );
+    let piped = server.operator(&["lock", "acquire", "deploy", "--wait", "3s"]);
+    assert!(!all_output(&piped).contains("waiting for the lock"));
+}

@@ -125,7 +125,7 @@ fn shell_words(line: &str) -> Vec<String> {
         }
     }
     words.extend(word);
-    let end = |word: &String| ["#", "|", ">", "&&", ";"].contains(&word.as_str());
+    let end = |word: &String| ["#", "|", ">", ">>", "&&", ";"].contains(&word.as_str());
     let end = words.iter().position(end).unwrap_or(words.len());
     words.truncate(end);
     words
