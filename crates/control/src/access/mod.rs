@@ -195,7 +195,7 @@ impl Access {
                         format!(
                             "rule {id} is the last one that lets somebody with a valid certificate change access rules"
                         ),
-                        "grant `administrator` to somebody else first, such as `bunraku access grant NAME administrator`; `--allow-lockout` revokes it anyway",
+                        "grant `administrator` to somebody else first with `bunraku access grant`; `--allow-lockout` revokes it anyway",
                     ));
                 }
                 Ok((true, rule))
