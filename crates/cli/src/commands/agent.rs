@@ -169,6 +169,7 @@ fn agent_options(arguments: AgentArguments, context: &Context) -> Result<AgentOp
         fact_options.external_dirs = arguments.external_facts;
     }
     let data_dir = (arguments.data_dir).unwrap_or_else(|| section.data_dir.clone());
+    let data_dir = std::path::absolute(data_dir)?;
     Ok(AgentOptions {
         name: NodeName::new(name)?,
         servers: servers(&context.global.servers, &section.servers)?,

@@ -97,10 +97,9 @@ async fn serve(
     let section = &file.server;
     raise_file_limit(section.limits.connections);
     let ending = tokio::spawn(termination_signal());
-    let data_dir = arguments
-        .data_dir
-        .clone()
-        .unwrap_or_else(|| section.data_dir.clone());
+    let data_dir = arguments.data_dir.as_ref().unwrap_or(&section.data_dir);
+    // Processes that this one starts have other working directories.
+    let data_dir = std::path::absolute(data_dir)?;
     let Some(member) = member::start(&section.cluster, &data_dir).await? else {
         let opened = open_store(&arguments, &section.store, &data_dir, wiring).await?;
         let server = start(arguments, file, data_dir, &opened, None, wiring).await?;

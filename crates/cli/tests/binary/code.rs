@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use crate::sandbox::Gate;
 use crate::ssh::SshServer;
-use crate::support::{ServerProcess, Site, all_output, eventually, run};
+use crate::support::{ServerProcess, Site, all_output, bunraku, ended, eventually, run};
 
 pub(crate) fn commit(repository: &Path, files: &[(&str, &str)]) {
     for (path, text) in files {
@@ -452,4 +452,26 @@ fn code_comes_over_https_from_a_server_that_is_trusted_and_from_no_other() {
     let (exit, text) = deploy(&server);
     assert_eq!(exit, Some(1), "{text}");
     assert!(text.contains("certificate"), "{text}");
+}
+
+#[test]
+fn a_server_with_a_relative_data_directory_compiles() {
+    let site = Site::new();
+    let code = repository(&site, SITE);
+    let mut command = bunraku();
+    command
+        .current_dir(site.path("."))
+        .args(["server", "--listen", "127.0.0.1:0", "--name", "server.test"])
+        .args(["--data-dir", "relative"]);
+    let server = site.started(command, "relative");
+    let _agent = site.agent("web-1", &[&server], true);
+    server.wait_for_facts("web-1");
+    let url = format!("file://{}", code.display());
+    for arguments in [
+        &["environment", "add", "production", &url][..],
+        &["environment", "deploy", "production", "--wait"],
+    ] {
+        let output = server.operator(arguments);
+        ended(&output, 0);
+    }
 }

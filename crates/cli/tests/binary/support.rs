@@ -208,7 +208,6 @@ impl Site {
         flags: &[&str],
         environment: &[(&str, &str)],
     ) -> ServerProcess {
-        let data_dir = self.path(name);
         // A port that the server can reuse later, because no outgoing connection gets it.
         let port = match port {
             0 => free_port(),
@@ -223,7 +222,12 @@ impl Site {
             "--name",
             &format!("{name}.test"),
         ]);
-        command.arg("--data-dir").arg(&data_dir).args(flags);
+        command.arg("--data-dir").arg(self.path(name)).args(flags);
+        self.started(command, name)
+    }
+
+    /// Starts a server whose data directory has this name.
+    pub(crate) fn started(&self, command: Command, name: &str) -> ServerProcess {
         let mut running = Running::start(command, &self.path(&format!("{name}.log")));
         let mut line = String::new();
         BufReader::new(running.stdout())
@@ -242,7 +246,7 @@ impl Site {
                 .expect("a fingerprint")
                 .to_owned(),
             running,
-            data_dir,
+            data_dir: self.path(name),
         }
     }
 
