@@ -468,9 +468,9 @@ async fn build_services(
         id,
         reports.clone(),
         plans.clone(),
-        audit.clone().into(),
         options.orchestration.clone(),
         OrchestrationLinks {
+            audit: audit.clone().into(),
             reactors: inbox.clone(),
             find_nodes: Arc::new(queries.clone()),
         },

@@ -83,7 +83,11 @@ enum RunCommand {
         run: String,
     },
     /// Confirm the check that a run waits for, so that it continues
+    #[command(
+        after_help = "Examples:\n  bunraku run confirm 3f9a12cd\n  bunraku run confirm 3f9a12cd --fail --reason 'too many errors in the log'"
+    )]
     Confirm {
+        /// Run id, or a prefix of it
         run: String,
         /// The check failed: start no more nodes
         #[arg(long)]

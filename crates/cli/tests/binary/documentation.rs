@@ -46,6 +46,7 @@ const SHARED: &[&str] = &[
     "from-salt",
     "puppet",
     "puppet-code",
+    "puppet-catalogs",
     "benchmarks",
     "releasing",
 ];

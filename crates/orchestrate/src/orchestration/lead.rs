@@ -249,7 +249,7 @@ impl Leader<'_> {
             .detail("outcome", end.outcome.as_str())
             .detail("started_by", self.record.by.clone())
             .because(self.record.reason.as_deref());
-        transaction = self.inner.audit.record_in(transaction, action);
+        transaction = self.inner.links.audit.record_in(transaction, action);
         settle(&*self.inner.store, transaction).await?;
         let over = self.inner.store.get(&keys::run_end(id)).await?.is_some();
         // A run that succeeded is not resumed, so it needs its catalogs no longer.

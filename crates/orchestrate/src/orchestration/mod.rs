@@ -91,7 +91,6 @@ struct Inner {
     server: ServerId,
     reports: Reports,
     plans: Plans,
-    audit: ServiceAudit,
     options: OrchestrationOptions,
     holds: hold_board::HoldBoard,
     links: OrchestrationLinks,
@@ -100,6 +99,8 @@ struct Inner {
 /// The services that runs notify and ask.
 #[derive(Clone)]
 pub struct OrchestrationLinks {
+    /// Records what runs did.
+    pub audit: ServiceAudit,
     pub reactors: ReactorInbox,
     /// Answers the queries of checks.
     pub find_nodes: Arc<dyn FindNodes>,
@@ -126,7 +127,6 @@ impl Orchestration {
         server: ServerId,
         reports: Reports,
         plans: Plans,
-        audit: ServiceAudit,
         options: OrchestrationOptions,
         links: OrchestrationLinks,
     ) -> Self {
@@ -137,7 +137,6 @@ impl Orchestration {
                 server,
                 reports,
                 plans,
-                audit,
                 options,
                 holds: hold_board::HoldBoard::default(),
                 links,

@@ -121,9 +121,9 @@ impl World {
             server,
             reports,
             plans,
-            Default::default(),
             options,
             OrchestrationLinks {
+                audit: Default::default(),
                 reactors: ReactorInbox::default(),
                 find_nodes: std::sync::Arc::new(NoQueries),
             },
