@@ -231,9 +231,10 @@ async fn check(client: &Client, request: &CheckAccessRequest, json: bool) -> Res
         .call_with(CheckAccess, request)
         .await
         .map_err(|error| failed(&error))?;
-    let exit = match decision.is_allowed {
-        true => Exit::Done,
-        false => Exit::Refused,
+    let exit = if decision.is_allowed {
+        Exit::Done
+    } else {
+        Exit::Refused
     };
     if json {
         output::json(&json!({"request": request, "decision": decision}))?;

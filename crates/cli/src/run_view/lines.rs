@@ -1,7 +1,7 @@
 //! One line per event.
 
 use bunraku_plan::StepIndex;
-use bunraku_plan::run::{Event, Run, RunLogEntry, RunPhase, RunWait, StepState};
+use bunraku_plan::run::{Event, RolloutCheck, Run, RunLogEntry, RunPhase, RunWait, StepState};
 use jiff::tz::TimeZone;
 
 use crate::output::count;
@@ -85,11 +85,21 @@ fn check_name(run: &Run, check: u32) -> String {
     )
 }
 
-/// Describes what a run waits for, with its own id in commands.
+/// Describes what a run waits for, and how a person can end the wait.
 pub(crate) fn wait_text(run: &Run, wait: &RunWait) -> String {
-    let short = super::summary::short(run.id());
-    let text = wait.to_string();
-    text.replace("run confirm RUN", &format!("run confirm {short}"))
+    let is_manual = matches!(
+        wait,
+        RunWait::Check {
+            what: RolloutCheck::Manual,
+            ..
+        }
+    );
+    if is_manual {
+        let short = super::summary::short(run.id());
+        format!("{wait} (`bunraku run confirm {short}`)")
+    } else {
+        wait.to_string()
+    }
 }
 
 pub(super) fn name(run: &Run, step: StepIndex) -> String {

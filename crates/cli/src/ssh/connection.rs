@@ -99,6 +99,8 @@ impl SshConnection {
 
     /// Runs a script on the machine with this process's output and, if there is one, its terminal.
     pub(crate) fn attached(&self, script: &str) -> Result<ExitStatus, Failure> {
+        // The script prints the data of this command.
+        crate::json_mode::has_data();
         let mut command = self.command(script, io::stdout().is_terminal());
         command.status().map_err(no_ssh)
     }

@@ -119,9 +119,10 @@ async fn check(call: Call<CheckAccess>) -> HandlerResult<CheckAccess> {
         Some(_) => false,
     };
     if caller.role != Role::Operator {
-        return match is_self {
-            true => Ok(not_an_operator(caller.role)),
-            false => Err(ErrorReply::forbidden("only operators may ask about others")),
+        return if is_self {
+            Ok(not_an_operator(caller.role))
+        } else {
+            Err(ErrorReply::forbidden("only operators may ask about others"))
         };
     }
     let services = &call.services;

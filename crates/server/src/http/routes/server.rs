@@ -17,12 +17,13 @@ pub(crate) fn add_routes(routes: Routes) -> Routes {
 
 async fn show(call: Call<ShowServer>) -> HandlerResult<ShowServer> {
     // How many other nodes there are is none of a node's business.
-    let (connected_agents, leads) = match is_informed(&call).await? {
-        false => (0, Vec::new()),
-        true => (
+    let (connected_agents, leads) = if is_informed(&call).await? {
+        (
             call.services.presence.connected(),
             call.services.orchestration.led_here().await?,
-        ),
+        )
+    } else {
+        (0, Vec::new())
     };
     let space = match call.caller()?.role {
         Role::Node => None,

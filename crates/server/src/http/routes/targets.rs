@@ -86,9 +86,10 @@ pub(super) async fn send_catalog(
     headers: &HeaderMap,
     with_secrets: bool,
 ) -> Result<Response, ErrorReply> {
-    let tag = match with_secrets {
-        true => format!("\"{id}\""),
-        false => format!("\"{id}-without-secrets\""),
+    let tag = if with_secrets {
+        format!("\"{id}\"")
+    } else {
+        format!("\"{id}-without-secrets\"")
     };
     let mut reply = HeaderMap::new();
     reply.insert(

@@ -115,10 +115,7 @@ impl std::fmt::Display for RunWait {
                 what: RolloutCheck::Manual,
                 until,
                 ..
-            } => write!(
-                f,
-                "confirmation until {until:.0} (`bunraku run confirm RUN`)"
-            ),
+            } => write!(f, "confirmation until {until:.0}"),
             Self::Check { what, until, .. } => write!(f, "the check `{what}`, until {until:.0}"),
             Self::Unavailable { nodes: 1 } => f.write_str("1 unavailable node"),
             Self::Unavailable { nodes } => write!(f, "{nodes} unavailable nodes"),
