@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::support::{ServerProcess, Site, all_output, bunraku, eventually, run};
+use crate::support::{ServerProcess, Site, all_output, bunraku, eventually, eventually_or, run};
 
 /// Runs a command under a lock, and returns the token that it got.
 fn token_of(server: &ServerProcess) -> u64 {
@@ -91,9 +91,11 @@ fn a_restored_backup_repeats_no_token_and_forgets_no_revocation() {
         assert!(refused.contains("backup check"), "{refused}");
     }
     // The node that the backup does not know says what to do.
-    eventually("the late node says what to do", || {
-        late.log().contains("join again with a new token")
-    });
+    eventually_or(
+        "the late node says what to do",
+        || late.log().contains("join again with a new token"),
+        || format!("{}\n{}", late.log(), server.running.log()),
+    );
     let review = server.json(&["backup", "check"]);
     assert_eq!(review["is_reviewed"], false);
     assert_eq!(review["unknown"][0]["name"], "late", "{review}");

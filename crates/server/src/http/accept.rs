@@ -288,6 +288,9 @@ fn insert(request: &mut hyper::Request<Incoming>, info: &ConnectionInfo) {
     request.extensions_mut().insert(info.clone());
 }
 
+/// The life of a connection whose certificate was not valid when it began.
+const REFUSING: Duration = Duration::from_secs(10);
+
 /// Serves until the peer finishes, its certificate is revoked, or the server shuts down and
 /// has sent the last reply.
 async fn until_over(mut serving: ServedConnection, info: &ConnectionInfo, shared: &Shared) {
@@ -299,6 +302,12 @@ async fn until_over(mut serving: ServedConnection, info: &ConnectionInfo, shared
         })
     };
     let mut doubts = shared.doubts.clone();
+    if is_void() {
+        // Every request of it is refused. The peer has time to read why.
+        let refusing = tokio::time::timeout(REFUSING, serving).await;
+        tracing::info!(%address, in_time = refusing.is_ok(), "refused the connection of a revoked or expired certificate");
+        return;
+    }
     let mut closing = false;
     loop {
         tokio::select! {
