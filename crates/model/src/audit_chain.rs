@@ -1,6 +1,6 @@
 //! The chain of the audit log: every line contains the SHA-256 of the line before.
 //!
-//! A hash covers the exact bytes of a line, without its line break. So whoever has the lines can
+//! A hash covers the exact bytes of a line, without its line break. So anyone with the lines can
 //! verify them with any program that computes SHA-256; [`AuditChainCheck`] does it here.
 //!
 //! The chain proves that nothing between two lines was changed, left out, added or reordered. It

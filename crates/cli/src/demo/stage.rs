@@ -213,7 +213,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Leaves the panel as it is. Whoever prints next prints below it.
+    /// Leaves the panel as it is. The next output appears below it.
     pub(crate) fn close(&mut self) {
         self.panel = Panel::default();
         if let Output::Terminal { drawn } = &mut self.output {

@@ -1,6 +1,6 @@
 //! The labels that reach the runs of a rule: those of the alert, and those that the rule adds.
 //!
-//! They come from outside, so they are bounded here. Whoever uses them treats them as data: as
+//! They come from outside, so they are bounded here. Callers treat them as data: as
 //! environment variables with a fixed prefix, and as values in states.
 
 use std::collections::BTreeMap;

@@ -105,7 +105,7 @@ impl AccessScope {
                 world.environment_of(node).as_ref() == Some(own)
             }
             (Self::Nodes(query), AccessTarget::Node(node)) => world.finds(query, node),
-            // Whoever may act on some nodes may not act on what they share.
+            // Access to some nodes is not access to what they share.
             (Self::Nodes(_), AccessTarget::Environment(_)) | (_, AccessTarget::Everything) => false,
         }
     }

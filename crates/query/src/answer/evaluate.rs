@@ -75,7 +75,7 @@ struct RowContext<'a> {
 pub(super) struct Evaluation<'a> {
     index: &'a Index,
     fuel: &'a mut Fuel,
-    /// The nodes that exist for whoever asks. `None`: all.
+    /// The nodes that the caller may see. `None`: all.
     within: Option<&'a NodeSet>,
 }
 

@@ -129,7 +129,7 @@ pub(super) fn header(headers: &http::HeaderMap, name: &str) -> Option<String> {
 }
 
 async fn assign(call: Call<AssignEnvironment>) -> HandlerResult<AssignEnvironment> {
-    // Whoever moves a node needs the right to do so where it is and where it goes.
+    // Moving a node needs the right to do so in both environments.
     let wanted = AccessTarget::Environment(call.body.environment.clone());
     call.require_nodes(AccessVerb::Administer, [&call.path])
         .await?;
