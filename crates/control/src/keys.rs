@@ -30,6 +30,15 @@ pub const FORMER_PENDING_COMMANDS: &str = "commands/pending/";
 pub const FORMER_TARGETS: &str = "targets/";
 /// The servers that are alive, each bound to its lease.
 pub const SERVERS: &str = "servers/";
+/// The nodes that are connected to each server.
+pub const SERVER_SESSIONS: &str = "server-sessions/";
+/// The servers that may have sessions: those that are alive, and dead ones until their
+/// connections are closed.
+pub const SESSION_SERVERS: &str = "session-servers/";
+/// The server that closes the connections of a dead one.
+pub const SERVER_CLEANUPS: &str = "server-cleanups/";
+/// Written once: all connections from before servers listed their sessions were checked.
+pub const SESSIONS_LISTED: &str = "sessions-listed";
 /// Certificates that were signed, by name and serial.
 pub const CERTIFICATES: &str = "certificates/";
 /// Revoked certificates that Puppet signed, by serial.
@@ -168,6 +177,42 @@ pub fn command_result_prefix(node: &NodeName) -> String {
 /// Written by the server itself, bound to its lease.
 pub fn server(id: ServerId) -> String {
     format!("{SERVERS}{id}")
+}
+
+/// Returns the server of a key under [`SERVERS`].
+pub fn parse_server(key: &str) -> Option<ServerId> {
+    key.strip_prefix(SERVERS)?.parse().ok()
+}
+
+/// Written and deleted with the node's connection.
+pub fn server_session(server: ServerId, node: &NodeName) -> String {
+    format!("{}{node}", server_sessions(server))
+}
+
+/// The nodes that are connected to one server.
+pub fn server_sessions(server: ServerId) -> String {
+    format!("{SERVER_SESSIONS}{server}/")
+}
+
+/// Returns the server and the node of a key under [`SERVER_SESSIONS`].
+pub fn parse_server_session(key: &str) -> Option<(ServerId, NodeName)> {
+    let (server, node) = key.strip_prefix(SERVER_SESSIONS)?.split_once('/')?;
+    Some((server.parse().ok()?, NodeName::new(node).ok()?))
+}
+
+/// Written when the server registers; deleted when its connections are closed.
+pub fn session_server(server: ServerId) -> String {
+    format!("{SESSION_SERVERS}{server}")
+}
+
+/// Returns the server of a key under [`SESSION_SERVERS`].
+pub fn parse_session_server(key: &str) -> Option<ServerId> {
+    key.strip_prefix(SESSION_SERVERS)?.parse().ok()
+}
+
+/// Written by the server that closes the connections of a dead one, bound to its own lease.
+pub fn server_cleanup(dead: ServerId) -> String {
+    format!("{SERVER_CLEANUPS}{dead}")
 }
 
 /// Written when a certificate is signed, and when it is revoked.

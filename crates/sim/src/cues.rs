@@ -173,8 +173,10 @@ impl Fleet {
         nodes.all(|node| self.checker.is_lost(&node))
     }
 
-    /// Returns true if exactly the nodes that live are connected, each to a server that lives.
+    /// Returns true if exactly the nodes that live are connected, each to a server that lives and
+    /// lists it.
     pub(crate) async fn connections_are_true(&self) -> bool {
+        let mut listed = self.keys(keys::SERVER_SESSIONS).await;
         for node in &self.names {
             let key = keys::node_connection(node);
             let stored =
@@ -184,8 +186,11 @@ impl Fleet {
             let is_lost = self.checker.is_lost(node);
             let is_true = match stored {
                 Some(Connection::Connected { server, .. }) => {
+                    let known = listed.len();
+                    listed.retain(|key| *key != keys::server_session(server, node));
                     let server = self.store.get(&keys::server(server)).await;
-                    !is_lost && server.expect("memory answers").is_some()
+                    let lives = server.expect("memory answers").is_some();
+                    !is_lost && lives && listed.len() + 1 == known
                 }
                 // A machine may be lost before it ever connected.
                 _ => is_lost,
@@ -194,7 +199,7 @@ impl Fleet {
                 return false;
             }
         }
-        true
+        listed.is_empty()
     }
 
     /// Checks triggers, reactors and ordered runs. `failed_runs` counts the reports with a

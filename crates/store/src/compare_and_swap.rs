@@ -7,6 +7,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
+use crate::limits::MAX_OPERATIONS;
 use crate::settle::{Settled, Unsettled, try_settle};
 use crate::{
     Compare, KeyValue, Range, Revision, Store, StoreError, Transaction, TransactionOutcome,
@@ -98,21 +99,40 @@ pub async fn read_together<const N: usize>(
     store: &dyn Store,
     keys: [&str; N],
 ) -> Result<[Option<KeyValue>; N], StoreError> {
+    let found = read_at_once(store, &keys).await?;
+    found.try_into().map_err(|_| wrong_result_count())
+}
+
+/// Reads any number of keys with few requests. Returns one entry per key. Each entry is current,
+/// but those of different requests may be of different revisions.
+pub async fn read_each(
+    store: &dyn Store,
+    keys: &[String],
+) -> Result<Vec<Option<KeyValue>>, StoreError> {
+    let mut found = Vec::with_capacity(keys.len());
+    for keys in keys.chunks(MAX_OPERATIONS) {
+        found.extend(read_at_once(store, keys).await?);
+    }
+    Ok(found)
+}
+
+async fn read_at_once<K: AsRef<str>>(
+    store: &dyn Store,
+    keys: &[K],
+) -> Result<Vec<Option<KeyValue>>, StoreError> {
     let Some(first) = keys.first() else {
-        return Ok([const { None }; N]);
+        return Ok(Vec::new());
     };
     // These two compares never hold together, so the transaction only reads.
     let question = Transaction::new()
-        .when(Compare::Absent((*first).to_owned()))
-        .when(Compare::Exists((*first).to_owned()));
-    let question = keys
-        .iter()
-        .fold(question, |question, key| question.read_on_failure(*key));
+        .when(Compare::Absent(first.as_ref().to_owned()))
+        .when(Compare::Exists(first.as_ref().to_owned()));
+    let question = keys.iter().fold(question, |question, key| {
+        question.read_on_failure(key.as_ref())
+    });
     match store.commit(question).await {
-        Ok(TransactionOutcome::Refused(found)) => {
-            found.try_into().map_err(|_| wrong_result_count())
-        }
-        Ok(TransactionOutcome::Committed(_)) => Err(wrong_result_count()),
+        Ok(TransactionOutcome::Refused(found)) if found.len() == keys.len() => Ok(found),
+        Ok(_) => Err(wrong_result_count()),
         // It would have written nothing.
         Err(StoreError::OutcomeUnknown(source)) => Err(StoreError::Unavailable(source)),
         Err(error) => Err(error),

@@ -32,7 +32,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-pub use compare_and_swap::{Swap, compare_and_swap, newest_revision, read_together};
+pub use compare_and_swap::{Swap, compare_and_swap, newest_revision, read_each, read_together};
 pub use embedded::{EmbeddedOptions, EmbeddedStore};
 pub use error::StoreError;
 pub use follow::{Follow, FollowEvent};

@@ -1,6 +1,6 @@
 //! Support for the tests of this and other crates: real etcd members on loopback, a store in
 //! memory, one that is cut off in the middle, one with delays, one with a concurrent writer,
-//! one that counts its writes, and their common base.
+//! one that counts its calls, and their common base.
 //!
 //! Everything here panics with a message when the machine lacks something: a test that cannot run
 //! must not look like one that passed.

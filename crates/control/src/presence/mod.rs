@@ -3,35 +3,46 @@
 //! A server is a key bound to a lease. Each open command stream is a session:
 //! opening one marks its node connected, closing it marks the node lost, but only
 //! if no newer session has replaced it. When a server dies, its lease ends and
-//! any other server marks its connections lost; when the store is exclusive
+//! one of the other servers marks its connections lost; when the store is exclusive
 //! (embedded), the next start does so at once. A server that starts while the
 //! store is not writable registers later, and before its first session.
 //!
-//! Invariant: a node is `connected` only while a live server holds its stream.
+//! An index lists the connected nodes of each server. It is written in the
+//! transactions that write connections, so the work after a death depends on the
+//! sessions of the dead server, not on the number of nodes.
+//!
+//! Invariant: a node is `connected` only while a live server holds its stream, and
+//! a connection is written only while its server is registered.
 //! The exception is a time when the store is not writable: marking a node lost is
 //! then retried.
 
+mod dead_servers;
+mod registration;
+mod session_batch;
+#[cfg(test)]
+mod tests;
+
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bunraku_model::{Connection, NodeName, ServerId};
 use bunraku_store::{
-    Change, LeaseId, SharedStore, StoreError, Swap, Transaction, WatchStart, compare_and_swap,
-    settle,
+    Compare, LeaseId, SharedStore, StoreError, Swap, Transaction, compare_and_swap, settle,
 };
 use bunraku_wire::api::LostNotice;
-use futures::StreamExt;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::clock::Clock;
 use crate::document;
-use crate::node_events::{NodeEventRecorder, NodeLoss};
+use crate::node_events::NodeEventRecorder;
 use crate::{ServiceError, keys, node_condition};
+use session_batch::{BATCH, SessionChange};
 
 /// The lease of a server, and whether the store has only one server.
 #[derive(Clone, Debug)]
@@ -44,9 +55,6 @@ pub struct PresenceOptions {
 
 /// The reason why a node whose agent does not answer is lost.
 pub const SILENT_AGENT: &str = "its agent did not answer";
-
-/// The delay before a task retries after the store was unavailable.
-const RETRY: Duration = Duration::from_millis(500);
 
 /// A connection as stored.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -141,6 +149,13 @@ struct Inner {
     lease: tokio::sync::Mutex<Option<LeaseId>>,
     /// True if the server is registered. Read for every agent that connects.
     registered: AtomicBool,
+    /// Wakes the task that claims open sessions after the registration was lost.
+    registered_again: Notify,
+    /// Locked while ended sessions are marked, so that those which end meanwhile
+    /// are marked together.
+    marking: tokio::sync::Mutex<()>,
+    /// The number of attempts to mark ended sessions that failed.
+    failed_marks: AtomicU64,
 }
 
 impl Presence {
@@ -163,10 +178,15 @@ impl Presence {
                 unmarked: Mutex::default(),
                 lease: tokio::sync::Mutex::default(),
                 registered: AtomicBool::new(false),
+                registered_again: Notify::new(),
+                marking: tokio::sync::Mutex::default(),
+                failed_marks: AtomicU64::new(0),
             }),
         };
         if presence.inner.options.exclusive {
-            let transaction = Transaction::new().delete_prefix(keys::SERVERS);
+            let transaction = Transaction::new()
+                .delete_prefix(keys::SERVERS)
+                .delete_prefix(keys::SERVER_CLEANUPS);
             settle(&*presence.inner.store, transaction).await?;
         }
         match presence.enter().await {
@@ -181,28 +201,28 @@ impl Presence {
         Ok(presence)
     }
 
+    /// Registers the server and cleans up after dead ones, under a lease that is kept alive.
     async fn enter(&self) -> Result<(), ServiceError> {
         self.ensure_registered().await?;
-        self.bury_orphans().await
-    }
-
-    /// Registers the server if needed. A node must not count as connected to a
-    /// server that the others do not know.
-    async fn ensure_registered(&self) -> Result<(), ServiceError> {
-        if self.inner.registered.load(Ordering::Acquire) {
-            return Ok(());
+        tokio::select! {
+            cleaned = self.clean_up() => cleaned.map(drop),
+            () = self.keep_registered() => Ok(()),
         }
-        let mut lease = self.inner.lease.lock().await;
-        if lease.is_none() {
-            *lease = Some(self.register().await?);
-            self.inner.registered.store(true, Ordering::Release);
-        }
-        Ok(())
     }
 
     /// Keeps the registration alive and marks dead servers' connections lost, until cancelled.
     pub async fn run(&self, shutdown: CancellationToken) {
-        tokio::join!(self.keep_alive(&shutdown), self.watch_servers(&shutdown));
+        let work = async {
+            tokio::join!(
+                self.keep_registered(),
+                self.repair_sessions(),
+                self.watch_servers()
+            );
+        };
+        tokio::select! {
+            () = shutdown.cancelled() => {}
+            () = work => {}
+        }
     }
 
     /// Marks a node connected to this server. Once started, this must run to its
@@ -226,7 +246,6 @@ impl Presence {
         let connected = self.write_connected(&session, |stored| {
             let stored = stored.map(|stored| stored.connection.clone());
             *before.lock().unwrap_or_else(PoisonError::into_inner) = stored;
-            true
         });
         if let Err(error) = connected.await {
             // The write may have succeeded nevertheless, or may still succeed.
@@ -254,25 +273,56 @@ impl Presence {
         self.sessions().remove(&session.id);
     }
 
-    /// Marks a node lost if its stored session has ended here.
+    /// Marks a node lost if its stored session has ended here, along with other
+    /// nodes whose sessions ended meanwhile.
     async fn mark_ended(&self, node: &NodeName) -> Result<(), ServiceError> {
-        let ended = self.unmarked().get(node).cloned();
-        let Some(SessionEnd {
-            session,
-            since,
-            reason,
-        }) = ended
-        else {
+        let failed_before = self.inner.failed_marks.load(Ordering::Acquire);
+        let _one_at_a_time = self.inner.marking.lock().await;
+        if self.inner.failed_marks.load(Ordering::Acquire) != failed_before {
+            // The store did not answer an attempt before this one: do not queue up for it.
             return Ok(());
+        }
+        let ended: HashMap<NodeName, SessionEnd> = {
+            let unmarked = self.unmarked();
+            let Some(end) = unmarked.get(node) else {
+                return Ok(());
+            };
+            let others = unmarked.iter().filter(|(other, _)| *other != node);
+            let others = others.map(|(other, end)| (other.clone(), end.clone()));
+            let first = std::iter::once((node.clone(), end.clone()));
+            first.chain(others).take(BATCH).collect()
         };
-        self.mark_lost(node, since, &reason, |stored| {
+        let marked = self.mark_batch(&ended).await;
+        if marked.is_err() {
+            self.inner.failed_marks.fetch_add(1, Ordering::AcqRel);
+        }
+        marked
+    }
+
+    async fn mark_batch(&self, ended: &HashMap<NodeName, SessionEnd>) -> Result<(), ServiceError> {
+        let nodes: Vec<NodeName> = ended.keys().cloned().collect();
+        let decide = |node: &NodeName, stored: Option<&StoredConnection>| {
+            let Some(stored) = stored else {
+                // The node was removed.
+                return SessionChange::Unlist(self.inner.server);
+            };
             let here = matches!(&stored.connection, Connection::Connected { server, .. } if *server == self.inner.server);
-            here && !self.sessions().contains_key(&stored.session)
-        })
-        .await?;
+            match ended.get(node) {
+                Some(end) if here && !self.sessions().contains_key(&stored.session) => {
+                    SessionChange::Lose {
+                        since: end.since,
+                        reason: end.reason.clone(),
+                    }
+                }
+                _ => SessionChange::Keep,
+            }
+        };
+        self.change_sessions(&nodes, None, decide).await?;
         let mut unmarked = self.unmarked();
-        if unmarked.get(node).is_some_and(|it| it.session == session) {
-            unmarked.remove(node);
+        for (node, end) in ended {
+            if (unmarked.get(node)).is_some_and(|it| it.session == end.session) {
+                unmarked.remove(node);
+            }
         }
         Ok(())
     }
@@ -304,205 +354,34 @@ impl Presence {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn register(&self) -> Result<LeaseId, ServiceError> {
-        let lease = self
-            .inner
-            .store
-            .lease_grant(self.inner.options.server_ttl)
-            .await?;
-        let started =
-            document::encode(&serde_json::json!({ "registered": self.inner.clock.now() }));
-        let transaction =
-            Transaction::new().put_with_lease(keys::server(self.inner.server), started, lease);
-        settle(&*self.inner.store, transaction).await?;
-        Ok(lease)
-    }
-
-    /// Marks the session's node connected, if `if_now` accepts the stored
-    /// connection. Compares that connection, so that a late write, which nobody
+    /// Marks the session's node connected, and calls `replaced` with the connection
+    /// that was stored. Compares that connection, so that a late write, which nobody
     /// waits for any longer, never replaces a newer session.
     async fn write_connected(
         &self,
         session: &Session,
-        if_now: impl Fn(Option<&StoredConnection>) -> bool,
+        replaced: impl Fn(Option<&StoredConnection>),
     ) -> Result<(), ServiceError> {
-        let stored = StoredConnection {
-            connection: Connection::Connected {
-                since: session.since,
-                server: self.inner.server,
-            },
-            session: session.id,
-            agent_version: session.agent.version.clone(),
-            run_method: session.agent.run_method.clone(),
-        };
         let (node, key) = (&session.node, keys::node_connection(&session.node));
-        let (key, stored, if_now) = (&key, &stored, &if_now);
+        let registration = keys::server(self.inner.server);
+        let (key, registration, replaced) = (&key, &registration, &replaced);
         compare_and_swap(&*self.inner.store, |refused| async move {
             node_condition::check_refusal(&refused, node)?;
-            let read = document::read::<StoredConnection>(&*self.inner.store, key).await?;
-            if !if_now(read.as_ref().map(|read| &read.document)) {
-                return Ok(Swap::Done(()));
+            if refused.get(1).is_some_and(Option::is_none) {
+                self.renew().await?;
             }
+            let read = document::read::<StoredConnection>(&*self.inner.store, key).await?;
+            replaced(read.as_ref().map(|read| &read.document));
             let transaction = node_condition::when_exists(node)
-                .when_unchanged(key, read.as_ref().map(|read| &read.entry))
-                .put(key, document::encode(stored));
-            Ok(Swap::Write(transaction, ()))
+                .when(Compare::Exists(registration.clone()))
+                .read_on_failure(registration)
+                .when_unchanged(key, read.as_ref().map(|read| &read.entry));
+            let stored = read.as_ref().map(|read| &read.document);
+            Ok(Swap::Write(
+                self.put_connected(transaction, session, stored),
+                (),
+            ))
         })
         .await
-    }
-
-    async fn mark_lost(
-        &self,
-        node: &NodeName,
-        since: Timestamp,
-        reason: &str,
-        still: impl Fn(&StoredConnection) -> bool,
-    ) -> Result<(), ServiceError> {
-        let key = keys::node_connection(node);
-        let (key, still) = (&key, &still);
-        compare_and_swap(&*self.inner.store, |_| async move {
-            let read = document::read::<StoredConnection>(&*self.inner.store, key).await?;
-            let Some(read) = read.filter(|read| {
-                let connected = matches!(read.document.connection, Connection::Connected { .. });
-                connected && still(&read.document)
-            }) else {
-                return Ok(Swap::Done(()));
-            };
-            let connection = Connection::Lost {
-                since,
-                reason: reason.to_owned(),
-            };
-            let lost = StoredConnection {
-                connection,
-                ..read.document
-            };
-            let transaction = Transaction::new()
-                .when_unchanged(key, Some(&read.entry))
-                .put(key, document::encode(&lost));
-            let loss = NodeLoss {
-                node,
-                since,
-                reason,
-            };
-            let transaction = self.inner.recorder.node_lost(transaction, &loss);
-            Ok(Swap::Write(transaction, ()))
-        })
-        .await
-    }
-
-    async fn keep_alive(&self, shutdown: &CancellationToken) {
-        let mut tick = tokio::time::interval(self.inner.options.server_ttl / 3);
-        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        loop {
-            tokio::select! {
-                () = shutdown.cancelled() => return,
-                _ = tick.tick() => {}
-            }
-            if let Err(error) = self.renew().await {
-                tracing::warn!(error = %crate::error::chain(&error), "cannot keep this server registered");
-                continue;
-            }
-            let unmarked: Vec<NodeName> = self.unmarked().keys().cloned().collect();
-            for node in unmarked {
-                if let Err(error) = self.mark_ended(&node).await {
-                    tracing::warn!(error = %error, "cannot mark lost nodes yet; retrying");
-                    break;
-                }
-            }
-        }
-    }
-
-    async fn renew(&self) -> Result<(), ServiceError> {
-        let mut lease = self.inner.lease.lock().await;
-        if let Some(known) = *lease {
-            match self.inner.store.lease_keep_alive(known).await {
-                Err(StoreError::LeaseNotFound(_)) => {}
-                kept => return Ok(kept?),
-            }
-        }
-        *lease = Some(self.come_back().await?);
-        self.inner.registered.store(true, Ordering::Release);
-        Ok(())
-    }
-
-    /// Registers again after this server was presumed dead (a stall, a long
-    /// pause), and claims the connections that are still open here.
-    async fn come_back(&self) -> Result<LeaseId, ServiceError> {
-        tracing::warn!("this server is not registered; registering");
-        let lease = self.register().await?;
-        let open: Vec<Session> = self.sessions().values().cloned().collect();
-        for session in open {
-            // A node that has moved to another server in the meantime has another session there.
-            let mine = |stored: Option<&StoredConnection>| {
-                stored.is_some_and(|stored| stored.session == session.id)
-            };
-            self.write_connected(&session, mine).await?;
-            // It may have ended, and been marked lost, just before that.
-            if !self.sessions().contains_key(&session.id) {
-                self.note_end(&session, "its connection closed");
-            }
-        }
-        Ok(lease)
-    }
-
-    /// Looks for dead servers at every change, and again whenever the watch was
-    /// restarted, so that no death goes unnoticed.
-    async fn watch_servers(&self, shutdown: &CancellationToken) {
-        loop {
-            tokio::select! {
-                () = shutdown.cancelled() => return,
-                outcome = self.bury_as_servers_die() => {
-                    if let Err(error) = outcome {
-                        tracing::warn!(error = %error, "watching for dead servers failed; retrying");
-                    }
-                }
-            }
-            tokio::time::sleep(RETRY).await;
-        }
-    }
-
-    async fn bury_as_servers_die(&self) -> Result<(), ServiceError> {
-        let mut changes = self
-            .inner
-            .store
-            .watch(keys::SERVERS, WatchStart::Now)
-            .await?;
-        self.bury_orphans().await?;
-        while let Some(batch) = changes.next().await {
-            if batch?
-                .changes
-                .iter()
-                .any(|change| matches!(change, Change::Delete { .. }))
-            {
-                self.bury_orphans().await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Marks every node lost whose server is no longer registered.
-    async fn bury_orphans(&self) -> Result<(), ServiceError> {
-        let servers = document::read_all(&*self.inner.store, keys::SERVERS).await?;
-        let living: Vec<ServerId> = servers
-            .iter()
-            .filter_map(|entry| entry.key.strip_prefix(keys::SERVERS)?.parse().ok())
-            .collect();
-        let now = self.inner.clock.now();
-        for entry in document::read_all(&*self.inner.store, keys::NODES).await? {
-            let Some((node, "connection")) = keys::parse_node_key(&entry.key) else {
-                continue;
-            };
-            let stored: StoredConnection = document::decode(&entry)?;
-            let Connection::Connected { server, .. } = stored.connection else {
-                continue;
-            };
-            if !living.contains(&server) {
-                self.mark_lost(&node, now, "its server stopped", |current| {
-                    current.session == stored.session
-                })
-                .await?;
-            }
-        }
-        Ok(())
     }
 }
