@@ -127,8 +127,13 @@ impl Matcher {
     }
 }
 
-pub(super) fn check(query: syntax::Query) -> Result<Query, QueryError> {
+pub(super) fn check(mut query: syntax::Query) -> Result<Query, QueryError> {
     let entity = entity(&query.entity)?;
+    if query.columns.is_empty() {
+        // The rows of other columns differ within a group.
+        let grouping = query.group_by.iter().cloned();
+        query.columns = grouping.map(syntax::Column::Field).collect();
+    }
     let columns = if query.columns.is_empty() {
         entity
             .column_names()

@@ -7,7 +7,7 @@ pub(super) type Span = Range<usize>;
 #[derive(Clone, Debug)]
 pub(super) struct Query {
     pub(super) entity: Name,
-    /// Empty: the entity's default columns.
+    /// Empty: what is grouped by, or the entity's default columns.
     pub(super) columns: Vec<Column>,
     pub(super) condition: Option<Condition>,
     pub(super) group_by: Vec<Path>,

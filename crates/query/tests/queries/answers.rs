@@ -300,6 +300,13 @@ fn groups_are_counted_summed_and_ordered() {
         Service  3
     "#]],
     );
+    check(
+        "nodes { facts.os.family is not null group by facts.os.family order by facts.os.family }",
+        expect![[r#"
+        Debian
+        RedHat
+    "#]],
+    );
     check("nodes[count()] { certname = \"nobody\" }", expect!["0\n"]);
     check(
         "nodes[count(facts.os), sum(facts.processors.count), avg(facts.processors.count), min(certname), max(certname)]",
