@@ -9,8 +9,10 @@ use super::{Node, Yaml, resolve};
 /// The maximum number of nodes: enough for ten thousand states with many requisites, and far below
 /// what would harm the machine.
 const MOST_NODES: usize = 5_000_000;
-/// The maximum number of nodes that all aliases together may repeat.
+/// The maximum number of nodes that all anchors and aliases together may repeat.
 const MOST_ALIASED: usize = 1_000_000;
+/// The maximum number of bytes of text that they may repeat.
+const MOST_ALIASED_BYTES: usize = 32 << 20;
 /// The maximum nesting, counted through aliases: an alias adds the height of its target. Values are
 /// built, cloned, hashed and dropped recursively, so this bounds the stack that they need.
 const DEEPEST: usize = 128;
@@ -46,6 +48,7 @@ pub(crate) fn parse(text: &str) -> Result<Node, YamlError> {
         open: HashSet::new(),
         nodes: 0,
         aliased: 0,
+        aliased_bytes: 0,
     };
     composer.document()
 }
@@ -75,26 +78,44 @@ struct Composer<'a> {
     /// The anchors whose node is not complete yet.
     open: HashSet<usize>,
     nodes: usize,
+    /// What anchors and aliases repeat.
     aliased: usize,
+    aliased_bytes: usize,
 }
 
 /// The size of a node, including everything that its aliases stand for.
 #[derive(Clone, Copy)]
 struct Extent {
     nodes: usize,
+    /// The bytes of its text.
+    bytes: usize,
     /// The levels of lists and maps below the node; 0 for a scalar.
     height: usize,
 }
 
 impl Extent {
-    const SCALAR: Self = Self {
+    /// A list or map without anything below it.
+    const EMPTY: Self = Self {
         nodes: 1,
+        bytes: 0,
         height: 0,
     };
+
+    fn of_scalar(value: &Yaml) -> Self {
+        let bytes = match value {
+            Yaml::Text(text) => text.len(),
+            _ => 0,
+        };
+        Self {
+            bytes,
+            ..Self::EMPTY
+        }
+    }
 
     /// Adds a node one level below.
     fn add(&mut self, inner: Self) {
         self.nodes += inner.nodes;
+        self.bytes += inner.bytes;
         self.height = self.height.max(inner.height + 1);
     }
 }
@@ -167,7 +188,8 @@ impl<'a> Composer<'a> {
             Event::Alias(anchor) => return self.alias(anchor, place, depth),
             Event::Scalar(text, style, _, tag) => {
                 let value = scalar(&text, style, tag.as_deref(), place)?;
-                (value, Extent::SCALAR)
+                let extent = Extent::of_scalar(&value);
+                (value, extent)
             }
             Event::SequenceStart(..) => self.list(depth)?,
             Event::MappingStart(..) => self.map(depth)?,
@@ -180,6 +202,8 @@ impl<'a> Composer<'a> {
         };
         if let Some(anchor) = anchor {
             self.open.remove(&anchor);
+            // Anchors within each other keep a copy each.
+            self.repeat(extent, place)?;
             self.anchors.insert(anchor, (node.clone(), extent));
         }
         Ok((node, extent))
@@ -194,23 +218,33 @@ impl<'a> Composer<'a> {
         if self.open.contains(&anchor) {
             return Err(YamlError::new("an alias to a node that contains it", place));
         }
-        let (node, extent) = self
-            .anchors
-            .get(&anchor)
-            .ok_or_else(|| YamlError::new("an undefined alias", place))?;
+        let undefined = || YamlError::new("an undefined alias", place);
+        let (_, extent) = self.anchors.get(&anchor).ok_or_else(undefined)?;
+        let extent = *extent;
         if depth + extent.height > DEEPEST {
             return Err(YamlError::new("nested too deeply through an alias", place));
         }
+        self.repeat(extent, place)?;
+        let (node, _) = self.anchors.get(&anchor).ok_or_else(undefined)?;
+        Ok((node.clone(), extent))
+    }
+
+    /// Accounts for a copy of a node, before it is made.
+    fn repeat(&mut self, extent: Extent, place: (usize, usize)) -> Result<(), YamlError> {
         self.aliased += extent.nodes;
+        self.aliased_bytes += extent.bytes;
         if self.aliased > MOST_ALIASED {
             return Err(YamlError::new("aliases expand to too many nodes", place));
         }
-        Ok((node.clone(), *extent))
+        if self.aliased_bytes > MOST_ALIASED_BYTES {
+            return Err(YamlError::new("aliases expand to too much text", place));
+        }
+        Ok(())
     }
 
     fn list(&mut self, depth: usize) -> Result<(Yaml, Extent), YamlError> {
         let mut items = Vec::new();
-        let mut extent = Extent::SCALAR;
+        let mut extent = Extent::EMPTY;
         loop {
             let (event, span) = self.next()?;
             if matches!(event, Event::SequenceEnd) {
@@ -227,7 +261,7 @@ impl<'a> Composer<'a> {
         let mut merged: Vec<(Node, Node)> = Vec::new();
         let mut merged_keys: HashSet<String> = HashSet::new();
         let mut seen: HashMap<String, usize> = HashMap::new();
-        let mut extent = Extent::SCALAR;
+        let mut extent = Extent::EMPTY;
         loop {
             let (event, span) = self.next()?;
             if matches!(event, Event::MappingEnd) {

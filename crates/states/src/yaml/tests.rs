@@ -93,6 +93,23 @@ fn a_bomb_of_aliases_is_refused() {
 }
 
 #[test]
+fn long_text_cannot_be_repeated_without_end() {
+    let text = format!(
+        "a: &a {}\nb: [{}]",
+        "x".repeat(500_000),
+        "*a,".repeat(100_000)
+    );
+    assert!(refusal(&text).contains("aliases expand to too much text"));
+}
+
+#[test]
+fn anchors_around_each_other_do_not_keep_copies_without_end() {
+    let open: String = (0..100).map(|level| format!("&a{level} [")).collect();
+    let text = format!("{open}{}{}", "0,".repeat(100_000), "]".repeat(100));
+    assert!(refusal(&text).contains("aliases expand to too many nodes"));
+}
+
+#[test]
 fn an_alias_to_what_it_is_part_of_is_refused() {
     assert!(refusal("a: &a [*a]").contains("an alias to a node that contains it"));
 }
