@@ -14,11 +14,6 @@ use bunraku::Wiring;
 use bunraku_store::testing::DelayedStore;
 use bunraku_testkit::Chance;
 
-const USUAL: Duration = Duration::from_millis(3);
-const LONG: Duration = Duration::from_millis(250);
-/// The percentage of long delays.
-const OFTEN: usize = 4;
-
 fn main() -> ExitCode {
     let wiring = Wiring {
         store: |inner| Arc::new(DelayedStore::new(inner, Arc::new(delay))),
@@ -33,5 +28,5 @@ fn delay() -> Duration {
         let seed = std::env::var("BUNRAKU_DELAY_SEED").ok();
         Chance::new(seed.and_then(|seed| seed.parse().ok()).unwrap_or(1))
     });
-    chance.up_to(if chance.happens(OFTEN) { LONG } else { USUAL })
+    bunraku_faults::late::next(chance)
 }

@@ -14,6 +14,7 @@ use rand::{RngExt, SeedableRng};
 use serde::{Deserialize, Serialize};
 
 use crate::history::Server;
+use crate::setup::AGENTS;
 
 /// One fault.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -76,6 +77,28 @@ pub enum Fault {
     Damaged {
         server: Server,
     },
+    /// The server handles every message late: requests, replies, commits and watches.
+    Late {
+        server: Server,
+        seed: u64,
+    },
+    /// The disk of the server with the embedded store has no space left. Some of the time, that
+    /// server is also killed and starts again without space.
+    FullEmbeddedDisk {
+        killed: bool,
+    },
+    /// A node sends this server as much as it can.
+    Flood {
+        server: Server,
+    },
+    /// An agent is paused, with its connections open.
+    FrozenAgent {
+        agent: usize,
+    },
+    /// An operator revokes a certificate at this server, while somebody renews it at all servers.
+    Revocation {
+        server: Server,
+    },
 }
 
 impl Fault {
@@ -115,7 +138,11 @@ impl Fault {
             | Self::Slow { server }
             | Self::Clock { server, .. }
             | Self::FullDisk { server }
-            | Self::Damaged { server } => BTreeSet::from([*server]),
+            | Self::Damaged { server }
+            | Self::Late { server, .. }
+            | Self::Flood { server }
+            | Self::Revocation { server } => BTreeSet::from([*server]),
+            Self::FullEmbeddedDisk { .. } | Self::FrozenAgent { .. } => BTreeSet::new(),
         }
     }
 
@@ -140,12 +167,34 @@ pub struct Step {
     pub calm: Duration,
 }
 
-const KINDS: usize = 14;
+/// The kinds of faults, by their names in `--only`.
+pub const KINDS: [&str; 19] = [
+    "kill",
+    "kill-datastore",
+    "pause",
+    "pause-datastore",
+    "pause-server",
+    "partition",
+    "unheard",
+    "deaf",
+    "flapping",
+    "lossy",
+    "slow",
+    "clock",
+    "full-disk",
+    "damaged",
+    "late",
+    "full-embedded-disk",
+    "flood",
+    "frozen-agent",
+    "revocation",
+];
 
 /// The endless sequence of faults of a seed. Every kind comes once before any kind comes again.
 pub struct Faults {
     random: StdRng,
     servers: usize,
+    kinds: Vec<usize>,
     deck: Vec<usize>,
     /// A fault that was drawn but does not go together with the one before.
     waiting: Option<Fault>,
@@ -153,9 +202,17 @@ pub struct Faults {
 
 impl Faults {
     pub fn new(seed: u64, servers: usize) -> Self {
+        Self::only(seed, servers, &[])
+    }
+
+    /// Draws only from these kinds, or from all if there are none.
+    pub fn only(seed: u64, servers: usize, kinds: &[String]) -> Self {
+        let all = 0..KINDS.len();
+        let wanted = |kind: &usize| kinds.is_empty() || kinds.iter().any(|it| it == KINDS[*kind]);
         Self {
             random: StdRng::seed_from_u64(seed),
             servers,
+            kinds: all.filter(wanted).collect(),
             deck: Vec::new(),
             waiting: None,
         }
@@ -166,7 +223,7 @@ impl Faults {
             return fault;
         }
         if self.deck.is_empty() {
-            self.deck = (0..KINDS).collect();
+            self.deck.clone_from(&self.kinds);
             self.deck.shuffle(&mut self.random);
         }
         let kind = self.deck.pop().unwrap_or(0);
@@ -193,7 +250,21 @@ impl Faults {
                 Fault::Clock { server, seconds }
             }
             12 => Fault::FullDisk { server },
-            _ => Fault::Damaged { server },
+            13 => Fault::Damaged { server },
+            14 => {
+                let seed = self.random.random_range(1..u64::MAX);
+                Fault::Late { server, seed }
+            }
+            15 => {
+                let killed = self.random.random_bool(0.5);
+                Fault::FullEmbeddedDisk { killed }
+            }
+            16 => Fault::Flood { server },
+            17 => {
+                let agent = self.random.random_range(0..AGENTS.len());
+                Fault::FrozenAgent { agent }
+            }
+            _ => Fault::Revocation { server },
         }
     }
 

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-/// Microseconds since the start.
-pub type Micros = u64;
+use crate::incident::Incidents;
+pub use crate::incident::Micros;
 
 /// A server, by its number from 0.
 pub type Server = usize;
@@ -159,6 +159,8 @@ pub struct History {
     pub node_runs: Vec<NodeRun>,
     /// Pairs of nodes of an ordered run, where one waits for the other.
     pub order: Vec<(String, String)>,
+    #[serde(default)]
+    pub incidents: Incidents,
     pub end: End,
 }
 

@@ -6,13 +6,18 @@
 //!
 //! Not here: mocks. Servers, agents and etcd are processes, disks are mounts, links are links.
 
+mod alone;
 pub mod checker;
 pub mod fault;
 pub mod history;
-mod machine;
+pub mod incident;
+pub mod late;
+pub mod machine;
 mod network;
+mod own_node;
 pub mod plant;
 pub mod run;
+mod setup;
 mod site;
 pub mod stage;
 mod tool;

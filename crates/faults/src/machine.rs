@@ -92,6 +92,22 @@ impl Machine {
         std::fs::write(self.clock_file(), format!("{offset:+}\n")).expect("a file for the clock");
     }
 
+    fn late_file(&self) -> PathBuf {
+        self.place.join(format!("{}.late", self.name))
+    }
+
+    /// Makes it handle every message late, with delays from this seed, or on time.
+    pub(crate) fn set_late(&self, seed: Option<u64>) {
+        let text = seed.map_or(String::new(), |seed| seed.to_string());
+        std::fs::write(self.late_file(), text).expect("a file for the delays");
+    }
+
+    /// Returns the number of messages that its process has delayed so far.
+    pub(crate) fn late_messages(&self) -> u64 {
+        let text = std::fs::read_to_string(self.late_file().with_extension("delayed"));
+        text.ok().and_then(|text| text.parse().ok()).unwrap_or(0)
+    }
+
     /// Starts the server, as a service manager would.
     pub(crate) fn start(&mut self) {
         self.wanted = true;
@@ -107,13 +123,10 @@ impl Machine {
             "--listen=0.0.0.0:8150".to_owned(),
             format!("--end-with-parent={}", std::process::id()),
         ];
-        let child = self
-            .bunraku(&arguments)
-            .env("LD_PRELOAD", FAKE_CLOCK)
-            .env("FAKETIME_TIMESTAMP_FILE", self.clock_file())
-            .env("FAKETIME_CACHE_DURATION", "1")
-            // Only the time of day is shifted; timers continue unchanged.
-            .env("FAKETIME_DONT_FAKE_MONOTONIC", "1")
+        let mut command = self.bunraku(&arguments);
+        with_clock(&mut command, &self.clock_file());
+        let child = command
+            .env(crate::late::FILE, self.late_file())
             .stdout(Stdio::null())
             .stderr(log)
             .spawn()
@@ -170,14 +183,7 @@ impl Machine {
 
     /// Fills its disk completely.
     pub(crate) fn fill_disk(&self) {
-        use std::io::Write;
-        let Ok(mut file) = File::create(self.filler()) else {
-            return;
-        };
-        for size in [1 << 20, 4096, 1] {
-            let block = vec![0_u8; size];
-            while file.write_all(&block).is_ok() {}
-        }
+        fill(&self.filler());
     }
 
     pub(crate) fn empty_disk(&self) {
@@ -223,6 +229,49 @@ impl Machine {
 impl Drop for Machine {
     fn drop(&mut self) {
         self.kill();
+    }
+}
+
+/// Fills the disk of this file with it.
+pub(crate) fn fill(filler: &Path) {
+    use std::io::Write;
+    let Ok(mut file) = File::create(filler) else {
+        return;
+    };
+    for size in [1 << 20, 4096, 1] {
+        let block = vec![0_u8; size];
+        while file.write_all(&block).is_ok() {}
+    }
+}
+
+/// Gives the process of a machine the machine's clock, which is in a file.
+fn with_clock(command: &mut Command, file: &Path) {
+    command
+        .env("LD_PRELOAD", FAKE_CLOCK)
+        .env("FAKETIME_TIMESTAMP_FILE", file)
+        .env("FAKETIME_CACHE_DURATION", "1")
+        // Only the time of day is shifted; timers continue unchanged.
+        .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+}
+
+/// Starts this program again with the clock of its machine, unless it has that. For processes that
+/// servers start without their own environment. Such a process works in a directory of the
+/// machine's data directory, beside which the clock is.
+pub fn adopt_clock() {
+    use std::os::unix::process::CommandExt;
+    if std::env::var_os("LD_PRELOAD").is_some() {
+        return;
+    }
+    let (Ok(directory), Ok(program)) = (std::env::current_dir(), std::env::current_exe()) else {
+        return;
+    };
+    let clock = directory.parent().map(|data| data.with_extension("clock"));
+    if let Some(clock) = clock.filter(|clock| clock.exists()) {
+        let mut command = Command::new(program);
+        command.args(std::env::args_os().skip(1));
+        with_clock(&mut command, &clock);
+        // Returns only if that fails; then the clock is right, which is no fault.
+        let _ = command.exec();
     }
 }
 

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use bunraku_faults::fault::Faults;
+use bunraku_faults::fault::{Faults, KINDS};
 use bunraku_faults::plant::RemovedGuard;
 use bunraku_faults::run::{self, Options, RunSize};
 use bunraku_faults::stage::{ExitSignals, Stage, StageError};
@@ -51,6 +51,9 @@ struct RunArguments {
     /// Continue after a failed seed
     #[arg(long)]
     keep_going: bool,
+    /// Draw only these kinds of faults, separated by commas
+    #[arg(long, value_delimiter = ',', value_parser = KINDS)]
+    only: Vec<String>,
     /// Directory for logs and histories of failed seeds
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
@@ -82,6 +85,7 @@ fn main() -> ExitCode {
         .nth(1)
         .is_some_and(|word| STARTED_BY_SERVERS.iter().any(|one| word == *one))
     {
+        bunraku_faults::machine::adopt_clock();
         let plain = RemovedGuard::default().wiring();
         return bunraku::main_with(std::env::args_os(), plain);
     }
@@ -116,7 +120,7 @@ fn check_file(file: &PathBuf) -> ExitCode {
 
 fn plan(how: &RunArguments) -> ExitCode {
     let mut time = Duration::ZERO;
-    for step in Faults::new(how.seed, how.servers) {
+    for step in Faults::only(how.seed, how.servers, &how.only) {
         println!("{:>6.1?}  {:?} for {:?}", time, step.faults, step.hold);
         time += step.hold + step.calm;
         if time > Duration::from_secs(how.seconds) {
@@ -191,15 +195,11 @@ async fn on_stage(
         format!("--seed={seed}"),
         format!("--seconds={}", how.seconds),
         format!("--servers={}", how.servers),
-        format!(
-            "--plant={}",
-            if how.plant == RemovedGuard::Nothing {
-                "nothing"
-            } else {
-                "compares"
-            }
-        ),
+        format!("--plant={}", how.plant.as_value()),
     ];
+    if !how.only.is_empty() {
+        arguments.push(format!("--only={}", how.only.join(",")));
+    }
     arguments.extend(how.datastores.map(|count| format!("--datastores={count}")));
     arguments.extend([
         "inside".to_owned(),
@@ -247,6 +247,7 @@ async fn inside(how: &RunArguments, prefix: String, place: PathBuf) -> ExitCode 
             }),
             plant: how.plant,
         },
+        only: how.only.clone(),
         time: Duration::from_secs(how.seconds),
         prefix,
         place: place.clone(),
@@ -266,7 +267,7 @@ async fn inside(how: &RunArguments, prefix: String, place: PathBuf) -> ExitCode 
     let _ = std::fs::write(place.join("history.json"), text);
     let wrong = checker::check(&outcome.history);
     println!(
-        "seed {}: {} servers, {} datastores, {} faults ({} links), {} of {} operations acknowledged, {} node runs, {} cuts, {} changes of datastores, {:.0?}: {}",
+        "seed {}: {} servers, {} datastores, {} faults ({} links), {} of {} operations acknowledged, {} node runs, {} cuts, {} changes of datastores, {}, {:.0?}: {}",
         how.seed,
         options.size.servers,
         options.size.datastores,
@@ -281,6 +282,7 @@ async fn inside(how: &RunArguments, prefix: String, place: PathBuf) -> ExitCode 
         outcome.history.node_runs.len(),
         outcome.history.cuts.len(),
         outcome.history.end.changes.len(),
+        outcome.history.incidents,
         begun.elapsed(),
         if wrong.is_empty() {
             "fine".to_owned()

@@ -1,13 +1,13 @@
 //! Planted bugs: removes a guard from real servers, to test whether the checker notices.
 //!
 //! The guards belong to the product, which knows nothing about this module. A
-//! planted bug sits between the services and their store.
+//! planted bug sits between the services and their store, or is a setting that nobody would choose.
 
 use std::sync::Arc;
 
 use bunraku::Wiring;
-use bunraku_store::testing::Overlay;
-use bunraku_store::{SharedStore, StoreError, Transaction, TransactionOutcome};
+use bunraku_store::testing::{DelayedStore, Overlay};
+use bunraku_store::{Revision, SharedStore, StoreError, Transaction, TransactionOutcome};
 
 /// The guard to remove from the servers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
@@ -17,7 +17,24 @@ pub enum RemovedGuard {
     Nothing,
     /// Write locks and once tasks without comparing revisions
     Compares,
+    /// Record certificates without comparing whether their name was revoked
+    Fence,
+    /// Acknowledge writes that failed, on the server with the embedded store
+    WriteErrors,
+    /// Wait for hours until an agent that does not answer is lost
+    Liveness,
+    /// Let nodes write as much as they like
+    Budgets,
 }
+
+const ALL: [RemovedGuard; 6] = [
+    RemovedGuard::Nothing,
+    RemovedGuard::Compares,
+    RemovedGuard::Fence,
+    RemovedGuard::WriteErrors,
+    RemovedGuard::Liveness,
+    RemovedGuard::Budgets,
+];
 
 impl RemovedGuard {
     /// Returns the argument that makes this program run as Bunraku with this bug.
@@ -25,37 +42,98 @@ impl RemovedGuard {
         match self {
             Self::Nothing => "as-bunraku",
             Self::Compares => "as-bunraku-without-compares",
+            Self::Fence => "as-bunraku-without-fence",
+            Self::WriteErrors => "as-bunraku-without-write-errors",
+            Self::Liveness => "as-bunraku-without-liveness",
+            Self::Budgets => "as-bunraku-without-budgets",
         }
+    }
+
+    /// Returns the guard to remove from the servers of the cluster.
+    pub(crate) fn in_cluster(self) -> Self {
+        match self {
+            Self::WriteErrors => Self::Nothing,
+            other => other,
+        }
+    }
+
+    /// Returns the value of `--plant`.
+    pub fn as_value(self) -> String {
+        let value = clap::ValueEnum::to_possible_value(&self);
+        value.map_or(String::new(), |value| value.get_name().to_owned())
     }
 
     pub fn by_word(word: &str) -> Option<Self> {
-        [Self::Nothing, Self::Compares]
-            .into_iter()
-            .find(|plant| plant.name() == word)
+        ALL.into_iter().find(|plant| plant.name() == word)
     }
 
+    /// Returns settings without the guard, made from those with it.
+    pub(crate) fn settings(self, usual: &str) -> String {
+        let change = match self {
+            Self::Liveness => ("agent_silence = \"10s\"", "agent_silence = \"10h\""),
+            Self::Budgets => ("node_request_burst = 20", "node_request_burst = 20000"),
+            _ => return usual.to_owned(),
+        };
+        assert!(usual.contains(change.0), "the settings have the guard");
+        usual.replace(change.0, change.1)
+    }
+
+    /// Every server can be late (see [`crate::late`]); a bug may be below that.
     pub fn wiring(self) -> Wiring {
-        match self {
-            Self::Nothing => Wiring::default(),
-            Self::Compares => Wiring {
-                store: |inner| Arc::new(CarelessStore { inner }),
-                ..Wiring::default()
+        let store: fn(SharedStore) -> SharedStore = match self {
+            Self::Nothing | Self::Liveness | Self::Budgets => delayed,
+            Self::Compares => |inner| {
+                let prefixes = &["locks/", "once/"];
+                delayed(Arc::new(CarelessStore { inner, prefixes }))
             },
+            Self::Fence => |inner| {
+                let prefixes = &["certificates/"];
+                delayed(Arc::new(CarelessStore { inner, prefixes }))
+            },
+            Self::WriteErrors => |inner| delayed(Arc::new(BoastfulStore { inner })),
+        };
+        Wiring {
+            store,
+            delay: Some(crate::late::delay),
         }
     }
+}
+
+fn delayed(inner: SharedStore) -> SharedStore {
+    Arc::new(DelayedStore::new(inner, Arc::new(crate::late::delay)))
 }
 
 /// A store that skips important comparisons.
 struct CarelessStore {
     inner: SharedStore,
+    /// Where the keys of these transactions begin.
+    prefixes: &'static [&'static str],
 }
 
-fn is_cared_for(transaction: &Transaction) -> bool {
-    use bunraku_store::Operation::{Delete, DeletePrefix, Put};
-    transaction.operations.iter().any(|operation| {
-        let (Put { key, .. } | Delete { key } | DeletePrefix { prefix: key }) = operation;
-        key.starts_with("locks/") || key.starts_with("once/")
-    })
+impl CarelessStore {
+    fn is_cared_for(&self, transaction: &Transaction) -> bool {
+        use bunraku_store::Operation::{Delete, DeletePrefix, Put};
+        transaction.operations.iter().any(|operation| {
+            let (Put { key, .. } | Delete { key } | DeletePrefix { prefix: key }) = operation;
+            self.prefixes.iter().any(|prefix| key.starts_with(prefix))
+        })
+    }
+}
+
+/// A store that acknowledges writes that failed.
+struct BoastfulStore {
+    inner: SharedStore,
+}
+
+impl Overlay for BoastfulStore {
+    fn inner(&self) -> &SharedStore {
+        &self.inner
+    }
+
+    async fn do_commit(&self, transaction: Transaction) -> Result<TransactionOutcome, StoreError> {
+        let outcome = self.inner.commit(transaction).await;
+        Ok(outcome.unwrap_or(TransactionOutcome::Committed(Revision(1))))
+    }
 }
 
 impl Overlay for CarelessStore {
@@ -67,7 +145,7 @@ impl Overlay for CarelessStore {
         &self,
         mut transaction: Transaction,
     ) -> Result<TransactionOutcome, StoreError> {
-        if is_cared_for(&transaction) {
+        if self.is_cared_for(&transaction) {
             transaction.compares.clear();
         }
         self.inner.commit(transaction).await

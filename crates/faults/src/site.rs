@@ -13,18 +13,22 @@ use bunraku_wire::api::cluster::{
     ClusterInvitation, ClusterInviteRequest, ClusterStatus, MemberState,
 };
 use bunraku_wire::api::{NewToken, NodeSummary, TokenRequest};
-use bunraku_wire::endpoints::{CreateToken, InviteServer, ListNodes, ShowCluster};
+use bunraku_wire::client::ConditionalReply;
+use bunraku_wire::endpoints::{
+    CreateToken, Endpoint, InviteServer, ListNodes, ShowCluster, ShowNode,
+};
 use bunraku_wire::tls::ClientTls;
-use bunraku_wire::{Client, ClientError, ClientOptions, Credentials, ReloadableClientTls};
+use bunraku_wire::{Client, ClientOptions, Credentials, ReloadableClientTls};
+use rustix::process::{Pid, Signal, kill_process};
 
+use crate::alone::AloneServer;
 use crate::history::Server;
 use crate::machine::Machine;
 use crate::network::{Names, Network, address};
+use crate::own_node::OwnNode;
 use crate::plant::RemovedGuard;
-use crate::tool::{ToolError, run};
-
-/// A generous time limit for everything that must happen.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(150);
+use crate::setup::{AGENTS, PATIENCE, REGISTERS, SiteError};
+use crate::tool::run;
 
 /// A dead server is replaced within seconds here; in production, within minutes.
 const SETTINGS: &str = r#"[server.cluster]
@@ -38,27 +42,23 @@ most_changes_per_hour = 1000
 
 [agent]
 run_noop_command = ["true"]
+
+[server]
+agent_silence = "10s"
+
+# A certificate that was issued with a clock behind by `STOLEN_AGE` can be renewed at once.
+[server.certificates]
+node_lifetime = "1h"
+
+[server.limits]
+node_requests_per_second = 10
+node_request_burst = 20
 "#;
 
-/// Nodes that really run things, each after the one before it in ordered runs.
-pub(crate) const AGENTS: [&str; 3] = ["n1", "n2", "n3"];
-/// Nodes that are only written to.
-pub(crate) const REGISTERS: [&str; 2] = ["register-1", "register-2"];
-
-/// The reason why a run could not start or did not finish.
-#[derive(Debug, thiserror::Error)]
-pub enum SiteError {
-    #[error(transparent)]
-    Tool(#[from] ToolError),
-    #[error("`bunraku {command}`: {message}")]
-    Command { command: String, message: String },
-    #[error("{0}")]
-    Late(String),
-    #[error("a request failed")]
-    Request(#[from] ClientError),
-    #[error("{0}")]
-    Setup(String),
-}
+/// The age of certificates that are stolen, in seconds: more than half of their lifetime.
+const STOLEN_AGE: i64 = 35 * 60;
+/// The number of certificates that can be stolen in one run.
+const STOLEN: usize = 3;
 
 pub(crate) struct Site {
     pub(crate) place: PathBuf,
@@ -67,6 +67,12 @@ pub(crate) struct Site {
     pub(crate) datastores: usize,
     agents: Vec<Child>,
     tls: Option<ReloadableClientTls>,
+    /// The server with the embedded store.
+    pub(crate) alone: AloneServer,
+    /// The node that floods servers.
+    pub(crate) flooder: Option<OwnNode>,
+    /// Certificates that nobody has stolen yet.
+    pub(crate) to_steal: Vec<OwnNode>,
 }
 
 /// The size of a run.
@@ -85,10 +91,10 @@ impl Site {
         size: &RunSize,
     ) -> Result<Self, SiteError> {
         let network = Network::build(names.clone(), size.servers).await?;
-        write(&place.join("cluster.toml"), SETTINGS)?;
+        write(&place.join("cluster.toml"), &size.plant.settings(SETTINGS))?;
         let mut machines = Vec::new();
         for number in 0..size.servers {
-            machines.push(Machine::new(number, place, &names, size.plant).await?);
+            machines.push(Machine::new(number, place, &names, size.plant.in_cluster()).await?);
         }
         let mut site = Self {
             place: place.to_owned(),
@@ -97,9 +103,13 @@ impl Site {
             datastores: size.datastores,
             agents: Vec::new(),
             tls: None,
+            alone: AloneServer::start(place, size.plant).await?,
+            flooder: None,
+            to_steal: Vec::new(),
         };
         site.form().await?;
         site.wait_until_healthy().await?;
+        site.join_own_nodes().await?;
         site.join_nodes().await?;
         Ok(site)
     }
@@ -238,6 +248,49 @@ impl Site {
         for machine in &mut self.machines {
             machine.restart_dead_processes();
         }
+        // Tried again soon, if it fails.
+        let _ = self.alone.restart_if_dead();
+    }
+
+    /// Joins the nodes that this process plays. The clock of the first server is behind for some
+    /// of them, so that their certificates are old.
+    async fn join_own_nodes(&mut self) -> Result<(), SiteError> {
+        let operator = self.client(0);
+        self.flooder = Some(OwnNode::join(&operator, "flooder").await?);
+        self.machines[0].set_clock(-STOLEN_AGE);
+        while self.to_steal.len() < STOLEN {
+            let name = format!("stolen-{}", self.to_steal.len() + 1);
+            let node = join_at_age(&operator, &name, true).await?;
+            self.to_steal.push(node);
+        }
+        self.machines[0].set_clock(0);
+        // The tokens and certificates of the nodes to come must not be old.
+        join_at_age(&operator, "fresh", false).await?;
+        Ok(())
+    }
+
+    pub(crate) fn signal_agent(&self, agent: usize, signal: Signal) {
+        let pid = self.agents[agent].id().cast_signed();
+        if let Some(pid) = Pid::from_raw(pid) {
+            let _ = kill_process(pid, signal);
+        }
+    }
+
+    /// Returns the status of a node in one word, if a server answers.
+    pub(crate) async fn word(&self, node: &str) -> Option<StatusWord> {
+        let name: NodeName = node.parse().expect("a name");
+        for machine in &self.machines {
+            let (client, at) = (self.client(machine.number), ShowNode.at(&name));
+            let reply = client.get_if_changed::<NodeSummary>(at.as_str(), None);
+            let reply = tokio::time::timeout(Duration::from_secs(3), reply).await;
+            if let Ok(Ok(ConditionalReply::Changed {
+                value, old: false, ..
+            })) = reply
+            {
+                return Some(value.word);
+            }
+        }
+        None
     }
 
     /// Connects to the datastores directly, as servers do.
@@ -301,7 +354,8 @@ impl Site {
 
     async fn agent(&self, node: &str) -> Result<(String, Command), SiteError> {
         let request = TokenRequest {
-            ttl_seconds: 600,
+            // Longer than the clock of the first server was behind, which may still be so.
+            ttl_seconds: 86_400,
             node: Some(NodeName::new(node).expect("a name")),
         };
         let token: NewToken = self.client(0).call_with(CreateToken, &request).await?;
@@ -401,6 +455,25 @@ impl Drop for Site {
             let _ = agent.wait();
         }
     }
+}
+
+/// Joins a node whose certificate is so old that it can be renewed, or not. Servers read their
+/// clocks again every second, so this may take some attempts.
+async fn join_at_age(operator: &Client, name: &str, is_old: bool) -> Result<OwnNode, SiteError> {
+    let deadline = Instant::now() + PATIENCE;
+    for attempt in 1.. {
+        let node = OwnNode::join(operator, &format!("{name}-{attempt}")).await?;
+        if node.can_be_renewed()? == is_old {
+            return Ok(node);
+        }
+        if Instant::now() > deadline {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    Err(SiteError::Late(
+        "the clock of the first server does not change".to_owned(),
+    ))
 }
 
 fn ended_well(mut command: Command, words: &[String]) -> Result<(), SiteError> {

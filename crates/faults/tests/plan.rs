@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use bunraku_faults::fault::{Fault, Faults, Step};
+use bunraku_faults::fault::{Fault, Faults, KINDS, Step};
 
 fn steps(seed: u64, count: usize) -> Vec<Step> {
     Faults::new(seed, 5).take(count).collect()
@@ -27,14 +27,14 @@ fn what_damages_data_comes_alone() {
 #[test]
 fn every_kind_of_fault_comes_up_early_and_some_come_together() {
     for seed in 0..50 {
-        let steps = steps(seed, 14);
+        let steps = steps(seed, KINDS.len());
         let kinds: BTreeSet<_> = steps
             .iter()
             .flat_map(|step| &step.faults)
             .map(std::mem::discriminant)
             .map(|kind| format!("{kind:?}"))
             .collect();
-        assert_eq!(kinds.len(), 14, "seed {seed}: {steps:?}");
+        assert_eq!(kinds.len(), KINDS.len(), "seed {seed}: {steps:?}");
     }
     let together = (0..50).flat_map(|seed| steps(seed, 10));
     assert!(together.filter(|step| step.faults.len() == 2).count() > 20);
@@ -48,5 +48,15 @@ fn a_side_is_never_more_than_half() {
                 assert!((1..=2).contains(&side.len()));
             }
         }
+    }
+}
+
+#[test]
+fn kinds_can_be_selected() {
+    let kinds = ["flood".to_owned(), "frozen-agent".to_owned()];
+    let steps = Faults::only(7, 5, &kinds).take(20);
+    for fault in steps.flat_map(|step| step.faults) {
+        let selected = matches!(fault, Fault::Flood { .. } | Fault::FrozenAgent { .. });
+        assert!(selected, "{fault:?}");
     }
 }

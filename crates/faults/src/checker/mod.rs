@@ -3,6 +3,7 @@
 //! All checks are pure. Every finding names the operation and its time, so that it
 //! can be found in the logs.
 
+mod incidents;
 mod locks;
 mod once;
 mod register;
@@ -20,6 +21,7 @@ pub fn check(history: &History) -> Vec<String> {
     wrong.extend(triggers::check(history));
     wrong.extend(runs::check(history));
     wrong.extend(sides::check(history));
+    wrong.extend(incidents::check(history));
     wrong.extend(one_history(history));
     wrong
 }

@@ -3,11 +3,16 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use bunraku_model::StatusWord;
 use rustix::process::Signal;
 
+use super::flood::RunningFlood;
+use super::theft::RunningTheft;
 use crate::fault::{Fault, Step};
 use crate::history::{Micros, NetworkCut, Server};
-use crate::site::{Site, SiteError};
+use crate::incident::{Freeze, Incidents, Lateness};
+use crate::setup::{AGENTS, PATIENCE, SiteError};
+use crate::site::Site;
 use crate::workload::Recorder;
 
 /// The time that a flapping link stays up, and down.
@@ -19,6 +24,11 @@ pub(super) struct FaultInjector {
     /// Servers whose clocks were wrong at some time.
     shifted: Vec<Server>,
     until: Instant,
+    incidents: Incidents,
+    flood: Option<RunningFlood>,
+    /// When the agent that is frozen now was frozen.
+    frozen: Micros,
+    thefts: Vec<RunningTheft>,
 }
 
 impl FaultInjector {
@@ -27,11 +37,23 @@ impl FaultInjector {
             recorder,
             shifted: Vec::new(),
             until: Instant::now() + time,
+            incidents: Incidents::default(),
+            flood: None,
+            frozen: 0,
+            thefts: Vec::new(),
         }
     }
 
     pub(super) fn shifted(&self) -> &[Server] {
         &self.shifted
+    }
+
+    /// Returns the incidents, with what became of them, now that everything is repaired.
+    pub(super) async fn incidents(&mut self, site: &Site) -> Result<Incidents, SiteError> {
+        for theft in &self.thefts {
+            self.incidents.thefts.push(theft.outcome(site).await?);
+        }
+        Ok(self.incidents.clone())
     }
 
     /// Applies a step: breaks, holds, repairs, and waits for a while.
@@ -42,7 +64,7 @@ impl FaultInjector {
             site.wait_until_healthy().await?;
         }
         for fault in &step.faults {
-            self.begin(site, fault).await?;
+            self.begin(site, fault, step.faults.len() == 1).await?;
         }
         let cut = self.cut(site, step);
         self.hold(site, step).await?;
@@ -50,8 +72,12 @@ impl FaultInjector {
             cut.ended = self.recorder.now();
             self.recorder.cut(cut);
         }
-        for fault in &step.faults {
+        for fault in step.faults.iter().filter(|fault| !is_incident(fault)) {
             end(site, fault).await?;
+        }
+        // How they ended shows only when everything else works.
+        for fault in step.faults.iter().filter(|fault| is_incident(fault)) {
+            self.end_incident(site, fault).await?;
         }
         if damages {
             site.wait_until_healthy().await?;
@@ -79,13 +105,24 @@ impl FaultInjector {
         })
     }
 
-    async fn hold(&self, site: &mut Site, step: &Step) -> Result<(), SiteError> {
+    async fn hold(&mut self, site: &mut Site, step: &Step) -> Result<(), SiteError> {
         let end = Instant::now() + step.hold;
+        let middle = Instant::now() + step.hold / 2;
+        let mut revoke_at = step.faults.iter().find_map(|fault| match fault {
+            Fault::Revocation { server } => Some(*server),
+            _ => None,
+        });
         let mut up = false;
         let mut turned = Instant::now();
         while Instant::now() < end {
             tokio::time::sleep(LOOK).await;
             site.restart_dead_processes();
+            if let (Some(server), true) = (revoke_at, Instant::now() > middle) {
+                revoke_at = None;
+                if let Some(theft) = self.thefts.last_mut() {
+                    theft.revoke(site, server, &self.recorder).await;
+                }
+            }
             let flapping = step.faults.iter().find_map(|fault| match fault {
                 Fault::Flapping { side } => Some(side),
                 _ => None,
@@ -99,7 +136,12 @@ impl FaultInjector {
         Ok(())
     }
 
-    async fn begin(&mut self, site: &mut Site, fault: &Fault) -> Result<(), SiteError> {
+    async fn begin(
+        &mut self,
+        site: &mut Site,
+        fault: &Fault,
+        alone: bool,
+    ) -> Result<(), SiteError> {
         match fault {
             Fault::Kill { server } => site.machines[*server].kill(),
             Fault::KillDatastore { server } => {
@@ -137,9 +179,96 @@ impl FaultInjector {
                 site.machines[*server].kill();
                 site.machines[*server].damage();
             }
+            Fault::Late { server, seed } => site.machines[*server].set_late(Some(*seed)),
+            Fault::FullEmbeddedDisk { killed } => {
+                site.alone.fill_disk();
+                if *killed {
+                    site.alone.kill();
+                }
+            }
+            Fault::Flood { server } => {
+                let node = site.flooder.as_ref().expect("joined at the start");
+                let api = site.machines[*server].api();
+                self.flood = Some(RunningFlood::start(node, &api, &self.recorder, alone)?);
+            }
+            Fault::FrozenAgent { agent } => {
+                self.frozen = self.recorder.now();
+                site.signal_agent(*agent, Signal::STOP);
+            }
+            Fault::Revocation { .. } => {
+                // A run is too short for more.
+                if let Some(stolen) = site.to_steal.pop() {
+                    let theft = RunningTheft::start(stolen, site, &self.recorder)?;
+                    self.thefts.push(theft);
+                }
+            }
         }
         Ok(())
     }
+}
+
+impl FaultInjector {
+    async fn end_incident(&mut self, site: &mut Site, fault: &Fault) -> Result<(), SiteError> {
+        match fault {
+            Fault::Late { server, .. } => self.end_lateness(site, *server),
+            Fault::Flood { .. } => {
+                if let Some(flood) = self.flood.take() {
+                    let flood = flood.end(&self.recorder).await;
+                    self.incidents.floods.push(flood);
+                }
+            }
+            Fault::FrozenAgent { agent } => self.thaw(site, *agent).await,
+            Fault::Revocation { server } => {
+                if let Some(theft) = self.thefts.last_mut() {
+                    theft.revoke(site, *server, &self.recorder).await;
+                    theft.end(site, &self.recorder).await;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn end_lateness(&mut self, site: &Site, server: Server) {
+        let machine = &site.machines[server];
+        machine.set_late(None);
+        self.incidents.lateness.push(Lateness {
+            server: machine.name.clone(),
+            messages: machine.late_messages(),
+        });
+    }
+
+    /// Waits until servers say that a frozen agent is lost, and lets it continue.
+    async fn thaw(&mut self, site: &mut Site, agent: usize) {
+        let deadline = Instant::now() + PATIENCE;
+        let mut noticed = None;
+        while noticed.is_none() && Instant::now() < deadline {
+            site.restart_dead_processes();
+            if site.word(AGENTS[agent]).await == Some(StatusWord::Lost) {
+                noticed = Some(self.recorder.now());
+            } else {
+                tokio::time::sleep(LOOK).await;
+            }
+        }
+        site.signal_agent(agent, Signal::CONT);
+        self.incidents.freezes.push(Freeze {
+            node: AGENTS[agent].to_owned(),
+            begun: self.frozen,
+            noticed,
+            ended: self.recorder.now(),
+        });
+    }
+}
+
+/// Returns true for faults that are recorded with how they ended.
+fn is_incident(fault: &Fault) -> bool {
+    matches!(
+        fault,
+        Fault::Late { .. }
+            | Fault::Flood { .. }
+            | Fault::FrozenAgent { .. }
+            | Fault::Revocation { .. }
+    )
 }
 
 async fn end(site: &mut Site, fault: &Fault) -> Result<(), SiteError> {
@@ -160,6 +289,11 @@ async fn end(site: &mut Site, fault: &Fault) -> Result<(), SiteError> {
         Fault::Slow { server } => site.network.set_slow(*server, false).await?,
         Fault::Clock { server, .. } => site.machines[*server].set_clock(0),
         Fault::FullDisk { server } => site.machines[*server].empty_disk(),
+        Fault::FullEmbeddedDisk { .. } => site.alone.empty_disk(),
+        Fault::Late { .. }
+        | Fault::Flood { .. }
+        | Fault::FrozenAgent { .. }
+        | Fault::Revocation { .. } => {}
     }
     Ok(())
 }

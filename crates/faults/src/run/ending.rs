@@ -14,7 +14,9 @@ use bunraku_wire::endpoints::{
 
 use crate::checker;
 use crate::history::{Call, Change, End, History, NodeRun, RunEnd, Server};
-use crate::site::{AGENTS, PATIENCE, REGISTERS, Site, SiteError};
+use crate::incident::Incidents;
+use crate::setup::{AGENTS, PATIENCE, REGISTERS, SiteError};
+use crate::site::Site;
 use crate::workload::{CLIENTS, KEYS, LOCKS, Recorder, Worker, order};
 
 /// The time between two looks at unfinished work.
@@ -37,6 +39,7 @@ pub(super) async fn collect(
             cuts,
             node_runs: Vec::new(),
             order: order(),
+            incidents: Incidents::default(),
             end: End::default(),
         };
         if let Some(end) = end(site, recorder, &history, shifted).await {

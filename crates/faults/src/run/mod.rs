@@ -2,6 +2,8 @@
 
 mod breaking;
 mod ending;
+mod flood;
+mod theft;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -11,15 +13,18 @@ use tokio_util::sync::CancellationToken;
 use crate::fault::{Faults, Step};
 use crate::history::{History, Server};
 use crate::network::Names;
+pub use crate::setup::SiteError;
+pub use crate::site::RunSize;
 use crate::site::Site;
-pub use crate::site::{RunSize, SiteError};
-use crate::workload::{CLIENTS, Recorder, Worker};
+use crate::workload::{AloneWorker, CLIENTS, Recorder, Worker};
 
 /// The options of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub seed: u64,
     pub size: RunSize,
+    /// The kinds of faults; all if empty.
+    pub only: Vec<String>,
     /// The duration of the faults.
     pub time: Duration,
     /// The prefix of the names of the stage's namespaces.
@@ -61,8 +66,10 @@ async fn work_and_break(options: &Options, site: &mut Site) -> Result<RunResult,
         let worker = worker(number, options.seed, site, &recorder).await?;
         workers.push(tokio::spawn(worker.work(stop.clone())));
     }
+    let alone = AloneWorker::new(site.alone.client(), recorder.clone());
+    let alone = tokio::spawn(alone.work(stop.clone()));
     let mut breaking = breaking::FaultInjector::new(recorder.clone(), options.time);
-    let mut faults = Faults::new(options.seed, options.size.servers);
+    let mut faults = Faults::only(options.seed, options.size.servers, &options.only);
     let end = Instant::now() + options.time;
     let mut steps = Vec::new();
     while Instant::now() < end {
@@ -78,9 +85,13 @@ async fn work_and_break(options: &Options, site: &mut Site) -> Result<RunResult,
             .await
             .map_err(|error| SiteError::Setup(format!("a client: {error}")))?;
     }
+    let ended = |error| SiteError::Setup(format!("a client: {error}"));
+    alone.await.map_err(ended)?.last_words().await?;
     site.wait_until_healthy().await?;
+    let incidents = breaking.incidents(site).await?;
     let shifted: Vec<Server> = breaking.shifted().to_vec();
-    let history = ending::collect(options.seed, site, &recorder, &shifted).await?;
+    let mut history = ending::collect(options.seed, site, &recorder, &shifted).await?;
+    history.incidents = incidents;
     Ok(RunResult {
         history,
         steps,

@@ -9,7 +9,7 @@ use rand::RngExt;
 
 use super::{Worker, outcome_of};
 use crate::history::{Call, CallOutcome};
-use crate::site::AGENTS;
+use crate::setup::AGENTS;
 
 /// The order of the agents in an ordered run.
 const SITE: &str = "

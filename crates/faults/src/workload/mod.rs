@@ -3,6 +3,7 @@
 //! Every call goes to one server and is sent once. If a client does not know the
 //! outcome of a call, it records the outcome as unknown; it never guesses.
 
+mod alone;
 mod cues;
 mod locks;
 mod once;
@@ -19,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::history::{Call, CallOutcome, Micros, NetworkCut, Operation, Server};
 
+pub(crate) use alone::AloneWorker;
 pub(crate) use cues::order;
 pub(crate) use locks::LOCKS;
 pub(crate) use registers::KEYS;

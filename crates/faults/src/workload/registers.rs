@@ -13,7 +13,7 @@ use rand::RngExt;
 
 use super::{Worker, outcome_of};
 use crate::history::{Call, CallOutcome, Server, Value};
-use crate::site::REGISTERS;
+use crate::setup::REGISTERS;
 
 pub(crate) const KEYS: [&str; 2] = ["faults/a", "faults/b"];
 

@@ -33,9 +33,9 @@ impl Overlay for DelayedStore {
     }
 
     async fn around<T: Send>(&self, _call: Call, work: impl CallWork<T>) -> Result<T, StoreError> {
-        tokio::time::sleep((self.delay)()).await;
+        pause((self.delay)()).await;
         let outcome = work.await;
-        tokio::time::sleep((self.delay)()).await;
+        pause((self.delay)()).await;
         outcome
     }
 
@@ -44,12 +44,19 @@ impl Overlay for DelayedStore {
         let delay = Arc::clone(&self.delay);
         // One after the other, because a watch promises order.
         Ok(Box::pin(changes.then(move |batch| {
-            let late = tokio::time::sleep(delay());
+            let late = pause(delay());
             async move {
                 late.await;
                 batch
             }
         })))
+    }
+}
+
+/// Waits. Nothing waits for no time, which would take a tick of the timer.
+async fn pause(delay: Duration) {
+    if !delay.is_zero() {
+        tokio::time::sleep(delay).await;
     }
 }
 
