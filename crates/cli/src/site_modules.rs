@@ -3,16 +3,21 @@
 //!
 //! Nothing outside of the environment and its modulepath is read, whatever path the code names.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
-use bunraku_puppet::{World, WorldError};
+use bunraku_compile::compiles::PuppetFunctions;
+use bunraku_puppet::{FunctionCall, World, WorldError};
 use serde_json::{Map, Value};
 
 use crate::failure::Failure;
 
 /// The facts of nodes, by certificate name.
 pub(crate) type FactsByNode = BTreeMap<String, Map<String, Value>>;
+
+/// The rows that match each query, or the reason why there are none.
+pub(crate) type RowsByQuery = BTreeMap<String, Result<Value, String>>;
 
 /// The maximum number of manifests. More indicate a wrong path.
 const MOST_MANIFESTS: usize = 10_000;
@@ -24,6 +29,11 @@ pub(crate) struct Environment {
     root: PathBuf,
     modulepath: Vec<PathBuf>,
     facts: FactsByNode,
+    rows: RowsByQuery,
+    /// Queries of the code that have no rows yet.
+    unanswered: Mutex<BTreeSet<String>>,
+    /// Started for the first function that is written in Ruby.
+    functions: OnceLock<Result<PuppetFunctions, String>>,
 }
 
 /// Returns true for a manifest or a directory of manifests.
@@ -61,6 +71,9 @@ impl Environment {
             root,
             modulepath,
             facts: FactsByNode::new(),
+            rows: RowsByQuery::new(),
+            unanswered: Mutex::default(),
+            functions: OnceLock::new(),
         }
     }
 
@@ -69,8 +82,16 @@ impl Environment {
         Self { name, ..self }
     }
 
-    pub(crate) fn with_facts(self, facts: FactsByNode) -> Self {
-        Self { facts, ..self }
+    /// Adds facts of nodes, and rows of queries.
+    pub(crate) fn learn(&mut self, facts: FactsByNode, rows: RowsByQuery) {
+        self.facts.extend(facts);
+        self.rows.extend(rows);
+    }
+
+    /// Returns the queries that had no rows when the code asked.
+    pub(crate) fn take_unanswered(&self) -> BTreeSet<String> {
+        let unanswered = self.unanswered.lock();
+        std::mem::take(&mut *unanswered.unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Returns all manifests in the order in which Puppet reads them: by name, directories
@@ -92,6 +113,17 @@ impl Environment {
         } else {
             Ok(found)
         }
+    }
+
+    fn functions(&self) -> Result<&PuppetFunctions, WorldError> {
+        let start = || {
+            let modules = self.modulepath.iter();
+            let modules = modules.filter_map(|path| path.canonicalize().ok());
+            PuppetFunctions::new(&self.root, &self.name, modules.collect())
+                .map_err(|error| format!("functions in Ruby cannot be called: {error}"))
+        };
+        let started = self.functions.get_or_init(start);
+        started.as_ref().map_err(|error| WorldError(error.clone()))
     }
 
     /// Maps an absolute path on a Puppet server to the path inside of this environment.
@@ -162,6 +194,24 @@ impl World for Environment {
             .map(|module| module.path().join(&file));
         let text = types.find_map(|path| std::fs::read_to_string(path).ok())?;
         Some(text.lines().filter_map(parameter).collect())
+    }
+
+    fn call(&self, name: &str, call: &FunctionCall) -> Result<Option<Value>, WorldError> {
+        let called = (self.functions()?).call(name, &call.arguments, &call.node);
+        called.map_err(|error| WorldError(error.to_string()))
+    }
+
+    fn query(&self, query: &str) -> Result<Option<Value>, WorldError> {
+        match self.rows.get(query) {
+            Some(Ok(rows)) => Ok(Some(rows.clone())),
+            Some(Err(reason)) => Err(WorldError(reason.clone())),
+            None => {
+                let unanswered = self.unanswered.lock();
+                let mut unanswered = unanswered.unwrap_or_else(PoisonError::into_inner);
+                unanswered.insert(query.to_owned());
+                Ok(None)
+            }
+        }
     }
 
     fn data_file(&self, path: &str) -> Result<Option<Value>, WorldError> {

@@ -5,15 +5,15 @@ use std::path::Path;
 
 use bunraku_model::NodeName;
 use bunraku_query::{Index, Limits, Query};
-use bunraku_wire::Client;
 use bunraku_wire::api::{NodeSummary, QueryNodes, QueryReply, QueryRequest};
 use bunraku_wire::endpoints::{QueryNodeNames, RunQuery};
+use bunraku_wire::{Client, ClientError};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::connection::failed;
 use crate::failure::Failure;
-use crate::site_modules::FactsByNode;
+use crate::site_modules::{FactsByNode, RowsByQuery};
 
 /// The nodes that match each query.
 pub(crate) type Answers = BTreeMap<String, Vec<NodeName>>;
@@ -66,6 +66,23 @@ impl NodeSource<'_> {
         }
     }
 
+    /// Returns the rows of these queries, as code gets them.
+    pub(crate) async fn rows(
+        &self,
+        queries: impl IntoIterator<Item = String>,
+    ) -> Result<RowsByQuery, Failure> {
+        let mut found = RowsByQuery::new();
+        for query in queries {
+            let rows = match self {
+                Self::Server(client, _) => ask_rows(client, &query).await?,
+                Self::File(facts) => facts.rows(&query),
+                Self::Nobody => continue,
+            };
+            found.insert(query, rows);
+        }
+        Ok(found)
+    }
+
     /// Returns the names of all nodes.
     pub(crate) fn names(&self) -> Option<Vec<NodeName>> {
         match self {
@@ -85,6 +102,24 @@ async fn ask(client: &Client, query: &str) -> Result<Vec<NodeName>, Failure> {
         .await
         .map_err(|error| failed(&error))?;
     Ok(reply.nodes)
+}
+
+/// Asks for the rows of a query. A query that the server refuses is a problem of the code.
+async fn ask_rows(client: &Client, query: &str) -> Result<Result<Value, String>, Failure> {
+    let request = QueryRequest {
+        query: query.to_owned(),
+    };
+    match client.call_with(RunQuery, &request).await {
+        Ok(QueryReply { rows, .. }) => {
+            Ok(Ok(rows.into_iter().map(Value::Object).collect::<Value>()))
+        }
+        Err(ClientError::Api {
+            status: 400 | 422,
+            problem,
+            ..
+        }) => Ok(Err(problem.message)),
+        Err(error) => Err(failed(&error)),
+    }
 }
 
 /// The number of nodes in one request.
@@ -149,6 +184,13 @@ impl FactsFile {
             facts.names.push(row.certname);
         }
         Ok(facts)
+    }
+
+    fn rows(&self, text: &str) -> Result<Value, String> {
+        let query = Query::parse_in_code(&text.into()).map_err(|error| error.render(text))?;
+        let answer = self.index.answer(&query, &Limits::default());
+        let answer = answer.map_err(|error| error.to_string())?;
+        Ok(answer.objects().into_iter().map(Value::Object).collect())
     }
 
     fn nodes_matching(&self, text: &str) -> Result<Vec<NodeName>, Failure> {

@@ -17,7 +17,7 @@ use crate::connection::failed;
 use crate::failure::Failure;
 use crate::plan_view;
 use crate::puppet_server::PuppetServerArguments;
-use crate::site_modules::{Environment, FactsByNode, is_manifests};
+use crate::site_modules::{Environment, is_manifests};
 use crate::site_queries::{Answers, FactsFile, NodeSource};
 
 /// The maximum size of a file. A larger one is not a site.
@@ -233,24 +233,48 @@ fn inventory(arguments: &SiteArguments, knower: &NodeSource<'_>) -> Result<Inven
     ))
 }
 
-/// Reads the site. A manifest is read again with the facts of the nodes that it names.
+/// The number of times that a manifest is read: each time with the facts and rows that it asked for
+/// the last time.
+const MOST_READS: usize = 10;
+
+/// Reads the site. A manifest is read again with the facts of the nodes that it names, and with the
+/// answers to its queries.
 async fn read_with_facts(
     arguments: &SiteArguments,
     inventory: &Inventory,
     knower: &NodeSource<'_>,
 ) -> Result<Site, Failure> {
-    let site = read(arguments, inventory, FactsByNode::default())?;
     if !reads_manifests(arguments) {
-        return Ok(site);
+        return read(arguments, inventory);
     }
-    let components = site.applications.iter().flat_map(|one| &one.components);
-    let nodes = components.flat_map(|one| &one.nodes);
-    let facts = knower.facts(nodes.map(|node| node.name.as_str())).await?;
-    if facts.is_empty() {
-        Ok(site)
-    } else {
-        read(arguments, inventory, facts)
+    let environment = Environment::of(&arguments.files, &arguments.modulepath);
+    let mut environment = environment.named(&arguments.environment);
+    let mut asked = std::collections::BTreeSet::new();
+    let mut site = read_manifests(arguments, &environment);
+    for _ in 1..MOST_READS {
+        let rows = knower.rows(environment.take_unanswered()).await?;
+        let components = site.iter().flat_map(|site| &site.applications);
+        let components = components.flat_map(|one| &one.components);
+        let nodes = components.flat_map(|one| &one.nodes);
+        let nodes = nodes.filter(|node| asked.insert(node.name.clone()));
+        let nodes: Vec<String> = nodes.map(|node| node.name.clone()).collect();
+        let facts = knower.facts(nodes.iter().map(String::as_str)).await?;
+        if facts.is_empty() && rows.is_empty() {
+            break;
+        }
+        environment.learn(facts, rows);
+        site = read_manifests(arguments, &environment);
     }
+    site
+}
+
+fn read_manifests(arguments: &SiteArguments, environment: &Environment) -> Result<Site, Failure> {
+    let files = environment
+        .manifests()?
+        .iter()
+        .map(|path| Ok((path.display().to_string(), text(path)?)))
+        .collect::<Result<Vec<_>, Failure>>()?;
+    site_manifest(&files, environment, &arguments.environment).map_err(refused)
 }
 
 fn reads_manifests(arguments: &SiteArguments) -> bool {
@@ -283,24 +307,11 @@ async fn site_of(arguments: &SiteArguments, knower: &NodeSource<'_>) -> Result<S
     read_with_facts(arguments, &inventory, knower).await
 }
 
-fn read(
-    arguments: &SiteArguments,
-    inventory: &Inventory,
-    facts: FactsByNode,
-) -> Result<Site, Failure> {
+/// Reads a site that is not a manifest.
+fn read(arguments: &SiteArguments, inventory: &Inventory) -> Result<Site, Failure> {
     if let Some(url) = &arguments.puppet.puppet_server {
         let graph = arguments.puppet.graph(url, &arguments.environment)?;
         return environment_graph(url, &graph).map_err(refused);
-    }
-    if reads_manifests(arguments) {
-        let environment = Environment::of(&arguments.files, &arguments.modulepath);
-        let environment = environment.named(&arguments.environment).with_facts(facts);
-        let files = environment
-            .manifests()?
-            .iter()
-            .map(|path| Ok((path.display().to_string(), text(path)?)))
-            .collect::<Result<Vec<_>, Failure>>()?;
-        return site_manifest(&files, &environment, &arguments.environment).map_err(refused);
     }
     let [path] = arguments.files.as_slice() else {
         return Err(Failure::usage("only manifests (.pp) can be combined"));

@@ -27,7 +27,7 @@ pub use site::{Application, Capability, Component, Located, Site, evaluate_site}
 pub use source::{FileId, Sources, Span};
 pub use value::types::Type;
 pub use value::{Hash, Value};
-pub use world::{NoModules, World, WorldError};
+pub use world::{FunctionCall, NoModules, World, WorldError};
 
 /// Parses one file that is in `sources`.
 pub fn parse(

@@ -1,5 +1,6 @@
 //! The values of the language.
 
+mod rich;
 pub(crate) mod types;
 
 use std::fmt;

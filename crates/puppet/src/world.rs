@@ -31,10 +31,24 @@ pub trait World {
         Ok(None)
     }
 
+    /// Calls a function that is written in Ruby, with the facts of the current node. Returns
+    /// nothing if there is no such function. Values are in the form of [`crate::Value::to_rich`].
+    fn call(&self, _name: &str, _call: &FunctionCall) -> Result<Option<Value>, WorldError> {
+        Ok(None)
+    }
+
     /// Returns the rows that match a query.
     fn query(&self, _query: &str) -> Result<Option<Value>, WorldError> {
         Ok(None)
     }
+}
+
+/// The arguments of a function that the world calls.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct FunctionCall {
+    pub arguments: Vec<Value>,
+    /// The variables of the top scope that describe the node, such as `facts` and `trusted`.
+    pub node: Map<String, Value>,
 }
 
 /// The reason why the outside gave no answer.

@@ -1,4 +1,5 @@
-//! `bunraku plan` of a Puppet environment on disk: modules, data files, facts and values.
+//! `bunraku plan` of a Puppet environment on disk: modules, data files, facts, values, functions in
+//! Ruby and queries.
 
 use std::path::Path;
 
@@ -49,13 +50,17 @@ const FILES: &[(&str, &str)] = &[
 
 fn environment(site: &Site) -> String {
     let root = site.path("environment");
-    for (name, text) in FILES {
+    write(&root, FILES);
+    root.display().to_string()
+}
+
+fn write(root: &Path, files: &[(&str, &str)]) {
+    for (name, text) in files {
         let path = root.join(name);
         let directory = path.parent().expect("it is below the root");
         std::fs::create_dir_all(directory).expect("a directory");
         std::fs::write(path, text).expect("a file");
     }
-    root.display().to_string()
 }
 
 fn planned(arguments: &[&str]) -> Value {
@@ -109,4 +114,113 @@ fn consumers_receive_the_values_of_producers() {
         lb["requires"]["Http[main]"]["address"], "web.example.com",
         "{lb}"
     );
+}
+
+/// A site whose nodes come from functions in Ruby, of both kinds, and from a query.
+const COMPUTED: &[(&str, &str)] = &[
+    (
+        "manifests/site.pp",
+        "site {
+           $nodes = shop::placed('n', Shop::Db['main'])
+           $webs = puppetdb_query('inventory[certname] { facts.role = \"web\" }').map |$row| { $row['certname'] }
+           shop { 'main':
+             webs  => $webs,
+             nodes => $nodes + Hash($webs.map |$web| { [Node[$web], Shop::Web[$web]] }),
+           }
+         }",
+    ),
+    (
+        "modules/shop/manifests/init.pp",
+        "application shop(Array[String] $webs) {
+           shop::db { 'main': export => Sql['main'] }
+           $webs.each |$web| { shop::web { $web: consume => Sql['main'] } }
+         }
+         define shop::db($secret = shop::wrapped('s3cret'), $hash = old_digest('a'), $rank = $facts['rank']) { }
+         define shop::web($hash) { }
+         Shop::Db produces Sql { hash => $hash }
+         Shop::Web consumes Sql { }",
+    ),
+    (
+        "modules/shop/lib/puppet/functions/shop/placed.rb",
+        "Puppet::Functions.create_function(:'shop::placed') do
+           dispatch(:placed) { param 'String', :prefix; param 'Any', :component }
+           def placed(prefix, component)
+             { Puppet::Resource.new('Node', \"#{prefix}1.example.com\") => component }
+           end
+         end
+",
+    ),
+    (
+        "modules/shop/lib/puppet/functions/shop/wrapped.rb",
+        "Puppet::Functions.create_function(:'shop::wrapped') do
+           def wrapped(text)
+             Puppet::Pops::Types::PSensitiveType::Sensitive.new(text)
+           end
+         end
+",
+    ),
+    (
+        "modules/shop/lib/puppet/parser/functions/old_digest.rb",
+        "Puppet::Parser::Functions.newfunction(:old_digest, type: :rvalue) do |arguments|
+           \"#{arguments[0]}-#{lookupvar('facts')['rank']}\"
+         end
+",
+    ),
+];
+
+#[test]
+fn functions_in_ruby_and_queries_decide_where_components_run() {
+    let site = Site::new();
+    let root = site.path("computed");
+    write(&root, COMPUTED);
+    let facts = serde_json::json!([
+        { "certname": "n1.example.com", "facts": { "rank": "first" } },
+        { "certname": "w1.example.com", "facts": { "role": "web" } },
+        { "certname": "w2.example.com", "facts": { "role": "web" } },
+    ]);
+    let file = site.path("facts.json");
+    std::fs::write(&file, facts.to_string()).expect("a file");
+    let (root, file) = (root.display().to_string(), file.display().to_string());
+    let plan = planned(&["--site", &root, "--facts", &file]);
+    let groups = serde_json::json!([["n1.example.com"], ["w1.example.com", "w2.example.com"]]);
+    assert_eq!(plan["groups"], groups, "{plan}");
+    let values = planned(&["--site", &root, "--values", "--facts", &file]);
+    let text = values.to_string();
+    assert_eq!(values[1]["parameters"]["hash"], "a-first", "{text}");
+    assert!(!text.contains("s3cret"), "{text}");
+}
+
+#[test]
+fn a_function_in_ruby_that_fails_or_leaves_the_sandbox_is_an_error_at_its_place() {
+    let site = Site::new();
+    let root = site.path("failing");
+    let outside = site.path("outside");
+    let function = format!(
+        "Puppet::Functions.create_function(:'shop::placed') do
+           def placed(*)
+             File.write({:?}, 'x')
+           end
+         end
+",
+        outside.display()
+    );
+    write(&root, COMPUTED);
+    write(
+        &root,
+        &[(
+            "modules/shop/lib/puppet/functions/shop/placed.rb",
+            &function,
+        )],
+    );
+    let output = bunraku()
+        .args(["plan", "--offline", "--site"])
+        .arg(&root)
+        .output()
+        .expect("it runs");
+    let text = all_output(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("`shop::placed` failed"), "{text}");
+    assert!(text.contains("sandbox"), "{text}");
+    assert!(text.contains("site.pp:2:21"), "{text}");
+    assert!(!outside.exists(), "{text}");
 }

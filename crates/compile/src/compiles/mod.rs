@@ -40,8 +40,8 @@ pub use crate::compile_failure::CompileFailure;
 pub use compile_once::ProposedCatalog;
 pub use compiled::{CompileFailed, CompiledCatalog, holder};
 pub use compiler::{
-    Compilation, CompileRequest, Compiler, ExternalPrograms, ProgramIsolation, PuppetOptions,
-    StateFunctions, WorkerOptions, run_code_worker,
+    Compilation, CompileRequest, Compiler, ExternalPrograms, FunctionCallError, ProgramIsolation,
+    PuppetFunctions, PuppetOptions, StateFunctions, WorkerOptions, run_code_worker,
 };
 pub(crate) use compiler::{EXTERNAL, not_allowed};
 pub use lease::{LeaseKeeper, WorkLease};

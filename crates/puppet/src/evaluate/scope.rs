@@ -36,6 +36,11 @@ impl Scopes {
         self.facts = facts;
     }
 
+    /// Returns the facts of the current node.
+    pub(crate) fn facts(&self) -> &HashMap<String, Value> {
+        &self.facts
+    }
+
     pub(crate) fn push(&mut self, closed: bool) {
         self.frames.push(Frame {
             closed,

@@ -33,7 +33,7 @@ use crate::compile_failure::CompileFailure;
 pub use code_worker::{WorkerOptions, run_code_worker};
 pub(crate) use external::{EXTERNAL, not_allowed};
 pub use external::{ExternalPrograms, ProgramIsolation};
-pub use puppet::PuppetOptions;
+pub use puppet::{FunctionCallError, PuppetFunctions, PuppetOptions};
 pub(crate) use registry::Compilers;
 pub(crate) use states::NoStateFunctions;
 pub use states::StateFunctions;

@@ -35,6 +35,8 @@ struct WorkerReply {
     error: Option<Complaint>,
     errors: Option<Vec<Complaint>>,
     inspected: Option<Box<InspectedCode>>,
+    /// The result of a function call.
+    result: Option<Value>,
     #[serde(default)]
     notes: Vec<CompileNote>,
 }
@@ -120,6 +122,19 @@ impl WorkerPool {
             let answered = self.answered(answer, id)?;
             let inspected = answered.inspected.map(|inspected| *inspected);
             inspected.ok_or_else(|| nonsense(answer, "says nothing about the code"))
+        };
+        self.ask(None, question, read).await
+    }
+
+    /// Sends a request to call a function, which takes no slot.
+    pub(crate) async fn call(
+        &self,
+        question: impl FnOnce(u64) -> String,
+    ) -> Result<Value, CompileFailure> {
+        let _place = self.places.acquire().await;
+        let read = |answer: &[u8], id| {
+            let answered = self.answered(answer, id)?;
+            (answered.result).ok_or_else(|| nonsense(answer, "has no result"))
         };
         self.ask(None, question, read).await
     }

@@ -77,8 +77,9 @@ fn query(evaluator: &mut Evaluator<'_>, arguments: Arguments<'_>) -> EvalResult 
     match evaluator.world.query(query) {
         Ok(Some(rows)) => evaluator.shallow(Value::from_json(&rows), arguments.span),
         Ok(None) => {
-            let message = "`puppetdb_query` is not supported here and returns nothing";
-            evaluator.note(Diagnostic::new(message, arguments.span));
+            let message = "`puppetdb_query` returns nothing: nobody answers queries here";
+            let hint = "plan with a server, or pass facts with `--facts`";
+            evaluator.note(Diagnostic::new(message, arguments.span).hint(hint));
             evaluator.array(Vec::new(), arguments.span)
         }
         Err(problem) => error(problem.to_string(), arguments.span),

@@ -9,6 +9,7 @@ mod format;
 mod iterate;
 mod messages;
 mod numbers;
+mod ruby;
 mod strings;
 
 use crate::ast::{Call, Lambda};
@@ -68,10 +69,12 @@ pub(crate) fn call(
     if let Some(definition) = evaluator.definition(Role::Function, name, call.name_span)? {
         return evaluator.call_function(&definition, values, span);
     }
+    if let Some(value) = ruby::call(evaluator, name, call, &values)? {
+        return Ok(value);
+    }
     if evaluator.filling {
         let message = format!("the function `{name}` is not available here");
-        let hint = "Ruby functions are not called: the value is undefined";
-        evaluator.note(Diagnostic::new(message, call.name_span).hint(hint));
+        evaluator.note(Diagnostic::new(message, call.name_span).hint("the value is undefined"));
         evaluator.lenient = true;
         return Ok(Value::Undef);
     }

@@ -9,6 +9,7 @@
 
 mod classifier;
 mod config_version;
+mod functions;
 mod legacy_facts;
 mod modulepath;
 mod plugins;
@@ -33,18 +34,20 @@ use super::{Compilation, CompileRequest, Compiler};
 use crate::compile_failure::CompileFailure;
 use crate::compiles::slots::EnvironmentSlots;
 
+pub use functions::{FunctionCallError, PuppetFunctions};
 pub(crate) use modulepath::module_directories;
 pub(crate) use plugins::ModulePlugins;
 pub use settings::PuppetOptions;
 pub(crate) use settings::{HttpSources, PuppetSettings};
 
 /// The parts of the worker, in the order of their dependencies.
-const WORKER: [&str; 7] = [
+const WORKER: [&str; 8] = [
     include_str!("sandbox.rb"),
     include_str!("server_view.rb"),
     include_str!("other_nodes.rb"),
     include_str!("application_syntax.rb"),
     include_str!("applications.rb"),
+    include_str!("function_calls.rb"),
     include_str!("worker.rb"),
     include_str!("start.rb"),
 ];

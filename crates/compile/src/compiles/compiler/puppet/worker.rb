@@ -219,9 +219,9 @@ module Worker
     def answer(request)
       @notes.clear
       before = Thread.list
-      catalog, errors = nil
+      result, errors = nil
       begin
-        catalog = compile(request)
+        result = perform(request)
       rescue StandardError, ScriptError, NoMemoryError, SystemStackError, SystemExit, SecurityError => e
         errors = CompileErrors.of(e, @notes, @config)
         # After a syntax error, Puppet does not find classes that it has not loaded yet.
@@ -229,21 +229,25 @@ module Worker
       end
       errors ||= left_threads(before)
       reply = { id: request['id'], notes: @notes.take(failed: !errors.nil?), errors: errors || [] }
-      send(reply, errors ? nil : catalog)
+      send(reply, request.key?('call') ? 'result' : 'catalog', errors ? nil : result)
     end
 
-    # The catalog is text already: it is put into the line as it is.
-    def send(reply, catalog)
+    # The result is text already: it is put into the line as it is.
+    def send(reply, name, result)
       line = JSON.generate(reply)
-      line = %(#{line.delete_suffix('}')},"catalog":#{catalog}}) if catalog
+      line = %(#{line.delete_suffix('}')},"#{name}":#{result}}) if result
       @answers.write(line, "\n")
       @answers.flush
     end
 
-    def compile(request)
+    def perform(request)
       forget_warnings
       @collected.clear
       environment = Puppet.lookup(:environments).get!(@config.fetch('environment').to_sym)
+      request.key?('call') ? FunctionCalls.call(request, environment) : compile(request, environment)
+    end
+
+    def compile(request, environment)
       node = node(request, environment)
       trusted = trusted(request['trusted'])
       context = { current_environment: environment, trusted_information: trusted }
