@@ -14,6 +14,13 @@ use crate::support::{Running, ServerProcess, Site, all_output, bunraku, eventual
 
 const PAGE: &str = include_str!("../../../../docs/puppet.md");
 const SECTION: &str = "## From a control repository to a node and back";
+/// The site of the page's example: four nodes, of which the first comes before the others.
+const LAMP: &str = "applications:
+  lamp:
+    components:
+      db: {node: dev1.devco.net, produces: [sql]}
+      web: {nodes: [dev2.devco.net, dev3.devco.net, dev4.devco.net], consumes: [sql]}
+";
 
 /// A type with a provider, a function to call on the node, and facts in both forms.
 const TYPE: &str = "Puppet::Type.newtype(:site_note) do
@@ -169,6 +176,32 @@ node 'db-1.example.com' { include profile::motd }
             config.push_str("run_method = \"puppet\"\n");
         }
         config.push_str("[agent.puppet]\nform = \"apply\"\nreleased = true\n");
+        self.start_agent(server, node, config)
+    }
+
+    /// Starts an agent as the page sets up a node that keeps its own Puppet code. Its Puppet needs
+    /// no server here.
+    fn agent_with_manifest(&self, server: &ServerProcess, node: &str, manifest: &str) -> Running {
+        let file = self.site.path(&format!("{node}.pp"));
+        std::fs::write(&file, manifest).expect("written");
+        let page = block("## Set up a node", "toml");
+        let form = format!(
+            "form = \"apply\"\nmanifest = {file:?}\narguments = [\"--modulepath\", {:?}]\n",
+            self.site.path("no-modules")
+        );
+        let config = page.lines().map(|line| {
+            let line = if line.starts_with("form = ") {
+                &form
+            } else {
+                line
+            };
+            format!("{line}\n")
+        });
+        self.start_agent(server, node, config.collect())
+    }
+
+    /// Starts an agent whose Puppet has directories of its own.
+    fn start_agent(&self, server: &ServerProcess, node: &str, mut config: String) -> Running {
         for name in ["confdir", "vardir", "publicdir", "ssldir"] {
             let path = self.site.path(&format!("{node}.puppet")).join(name);
             std::fs::create_dir_all(&path).expect("made");
@@ -182,24 +215,21 @@ node 'db-1.example.com' { include profile::motd }
         agent
     }
 
-    /// Runs a block of the page, in the clone and with `bunraku` in the path.
-    fn run_block(&self, server: &ServerProcess, block: &str) -> Output {
-        let programs = self.site.path("bin");
-        if !programs.exists() {
-            std::fs::create_dir(&programs).expect("made");
-            let program = bunraku().get_program().to_owned();
-            std::os::unix::fs::symlink(program, programs.join("bunraku")).expect("linked");
+    /// Disables a node's Puppet, as an administrator does.
+    fn disable(&self, node: &str, reason: &str) {
+        let mut command = Command::new("puppet");
+        command.args(["agent", "--disable", reason]);
+        for name in ["confdir", "vardir", "publicdir", "ssldir"] {
+            let path = self.site.path(&format!("{node}.puppet")).join(name);
+            command.arg(format!("--{name}")).arg(path);
         }
-        let path = std::env::var("PATH").unwrap_or_default();
-        let output = Command::new("bash")
-            .args(["-euo", "pipefail", "-c", block])
-            .current_dir(self.clone())
-            .env("PATH", format!("{}:{path}", programs.display()))
-            .env("HOME", self.root())
-            .env("BUNRAKU_SERVERS", server.address.to_string())
-            .env("BUNRAKU_CREDENTIALS", server.credentials())
-            .output()
-            .expect("bash runs");
+        let output = command.output().expect("puppet runs");
+        assert!(output.status.success(), "{}", all_output(&output));
+    }
+
+    /// Runs a block of the page, which must succeed.
+    fn run_block(&self, server: &ServerProcess, block: &str) -> Output {
+        let output = self.try_block(server, block);
         let agent = self.site.path("web-1.example.com.log");
         let agent = std::fs::read_to_string(agent).unwrap_or_default();
         assert!(
@@ -209,15 +239,46 @@ node 'db-1.example.com' { include profile::motd }
         );
         output
     }
+
+    /// Runs a block of the page, in the clone and with `bunraku` in the path.
+    fn try_block(&self, server: &ServerProcess, block: &str) -> Output {
+        let programs = self.site.path("bin");
+        if !programs.exists() {
+            std::fs::create_dir(&programs).expect("made");
+            let program = bunraku().get_program().to_owned();
+            std::os::unix::fs::symlink(program, programs.join("bunraku")).expect("linked");
+        }
+        let path = std::env::var("PATH").unwrap_or_default();
+        Command::new("bash")
+            .args(["-euo", "pipefail", "-c", block])
+            .current_dir(self.clone())
+            .env("PATH", format!("{}:{path}", programs.display()))
+            .env("HOME", self.root())
+            .env("BUNRAKU_SERVERS", server.address.to_string())
+            .env("BUNRAKU_CREDENTIALS", server.credentials())
+            .output()
+            .expect("bash runs")
+    }
+}
+
+/// Returns the section with this heading.
+fn section(heading: &str) -> &'static str {
+    let start = PAGE.find(heading).expect("the section exists") + heading.len();
+    let rest = &PAGE[start..];
+    &rest[..rest.find("\n## ").unwrap_or(rest.len())]
+}
+
+/// Returns the first block of a section with this tag.
+fn block(heading: &str, tag: &str) -> &'static str {
+    let rest = section(heading).split_once(&format!("```{tag}\n"));
+    let (_, rest) = rest.expect("the section has such a block");
+    rest.split("```").next().unwrap_or_default()
 }
 
 /// Returns the shell blocks of the section, by their headings.
 fn blocks() -> Vec<(String, String)> {
-    let start = PAGE.find(SECTION).expect("the section exists") + SECTION.len();
-    let rest = &PAGE[start..];
-    let section = &rest[..rest.find("\n## ").unwrap_or(rest.len())];
     let mut found = Vec::new();
-    for part in section.split("\n### ").skip(1) {
+    for part in section(SECTION).split("\n### ").skip(1) {
         let heading = part.lines().next().unwrap_or_default().to_owned();
         for block in part.split("```sh\n").skip(1) {
             let block = block.split("```").next().unwrap_or_default();
@@ -330,6 +391,53 @@ fn every_command_of_the_page_works_as_printed_and_both_ways_apply_the_catalog() 
     octocatalog_diff_reads_catalogs(&control, &server);
     the_engine_applies_catalogs_whose_types_it_knows(&control, &server);
     exit_codes_say_whether_catalogs_are_equal(&control, &server);
+}
+
+#[test]
+fn nodes_that_keep_their_own_puppet_code_run_as_printed() {
+    let control = ControlRepository::new();
+    let server = control.server();
+    let file = |name: &str| control.machine(name).display().to_string();
+    let content = |node: &str| format!("file {{ '{}': content => \"{node}\\n\" }}", file(node));
+    let failing = format!(
+        "exec {{ '/usr/bin/test -d {}': }} -> {}",
+        file("missing"),
+        content("dev3.devco.net")
+    );
+    let nodes = [
+        ("web-1.example.com", content("web-1.example.com")),
+        ("dev1.devco.net", content("dev1.devco.net")),
+        ("dev2.devco.net", content("dev2.devco.net")),
+        ("dev3.devco.net", failing),
+        ("dev4.devco.net", content("dev4.devco.net")),
+    ];
+    let start =
+        |(node, manifest): &(&str, String)| control.agent_with_manifest(&server, node, manifest);
+    let _agents: Vec<Running> = nodes.iter().map(start).collect();
+    let site = "application shop() { shop::web { $name: } }
+define shop::web() { }
+site { shop { 's': nodes => { Node['web-1.example.com'] => Shop::Web['s'] } } }
+";
+    control.write("site.pp", site);
+    control.run_block(&server, block("## Set up a node", "sh"));
+    let written = control.managed("web-1.example.com");
+    assert_eq!(written.as_deref(), Some("web-1.example.com\n"));
+
+    control.write("lamp.yaml", LAMP);
+    control.disable("dev4.devco.net", "disk swap");
+    let example = section("## How a run can end").lines();
+    let commands: Vec<&str> = example.filter_map(|line| line.strip_prefix("$ ")).collect();
+    assert_eq!(commands.len(), 2, "{commands:?}");
+    let ran = control.try_block(&server, commands[0]);
+    let text = all_output(&ran);
+    assert_eq!(ran.status.code(), Some(3), "{text}");
+    assert!(text.contains("✓ dev2.devco.net"), "{text}");
+    assert!(text.contains("✗ dev3.devco.net"), "{text}");
+    let disabled = "dev4.devco.net  disabled: Puppet is disabled on this node: disk swap";
+    assert!(text.contains(disabled), "{text}");
+    let report = all_output(&control.run_block(&server, commands[1]));
+    assert!(report.contains("✗ Exec["), "{report}");
+    assert!(report.contains("- File["), "{report}");
 }
 
 fn a_removed_fact_disappears(control: &ControlRepository, server: &ServerProcess) {

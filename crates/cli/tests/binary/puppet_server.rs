@@ -243,3 +243,39 @@ fn certificates_are_needed_and_files_do_not_go_with_a_server() {
     let output = world.plan("ca.pem", &["--site", "x.yaml"]);
     assert_eq!(output.status.code(), Some(64), "{}", all_output(&output));
 }
+
+#[test]
+fn the_command_of_the_page_fetches_the_graph() {
+    let page = include_str!("../../../../docs/puppet.md");
+    let printed = page.split("```sh\n").find_map(|block| {
+        let block = block.split("```").next()?;
+        block.contains("--puppet-server").then_some(block)
+    });
+    let world = PuppetWorld::of("200 OK", GRAPH);
+    let server = format!("https://127.0.0.1:{}", world.port);
+    let directory = world.directory.path().display().to_string();
+    // The page names a server and files of a Puppet node. The rest is as printed.
+    let command = printed
+        .expect("the page has it")
+        .replace("https://puppet.example.com:8140", &server)
+        .replace(
+            "/etc/puppetlabs/puppet/ssl/certs/$(hostname -f)",
+            &format!("{directory}/cert"),
+        )
+        .replace(
+            "/etc/puppetlabs/puppet/ssl/private_keys/$(hostname -f)",
+            &format!("{directory}/key"),
+        )
+        .replace("/etc/puppetlabs/puppet/ssl/certs", &directory)
+        .replacen("bunraku plan", "\"$0\" plan --offline", 1);
+    let program = bunraku().get_program().to_owned();
+    let mut shell = std::process::Command::new("bash");
+    let output = shell.args(["-euc", &command]).arg(program).output();
+    let output = output.expect("bash runs");
+    assert_eq!(output.status.code(), Some(0), "{}", all_output(&output));
+    assert!(
+        all_output(&output).contains("Lamp[app1]"),
+        "{}",
+        all_output(&output)
+    );
+}
