@@ -27,7 +27,16 @@ impl Catalogs {
     /// A catalog that is already stored costs one read and keeps its first
     /// text.
     pub async fn put(&self, new: &NewCatalog) -> Result<(CatalogId, ContentId), CatalogError> {
-        let id = new.catalog.id();
+        self.put_as(new.catalog.id(), new).await
+    }
+
+    /// Stores a catalog whose id is known. Computing it reads the whole catalog.
+    pub(crate) async fn put_as(
+        &self,
+        id: CatalogId,
+        new: &NewCatalog,
+    ) -> Result<(CatalogId, ContentId), CatalogError> {
+        debug_assert_eq!(id, new.catalog.id(), "the id of another catalog");
         let files = self.check(new)?;
         let mut text = None;
         let mut unknown = 0;

@@ -131,7 +131,7 @@ impl Compiles {
             catalog: made.catalog,
             files: made.files,
         };
-        match self.inner.catalogs.put(&new).await {
+        match self.inner.catalogs.put_as(made.id, &new).await {
             Ok((catalog, content)) => Ok(OutcomeKind::Good(Box::new(CompiledCatalog {
                 environment: made.environment,
                 catalog,

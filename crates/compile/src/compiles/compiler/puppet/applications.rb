@@ -293,8 +293,7 @@ module Applications
     end
 
     def add_resource(scope, resource)
-      current = Applications.current
-      return super if current.nil? || ApplicationSyntax.files.empty?
+      current = Applications.in_use or return super
 
       type = resource.resource_type
       if type.is_a?(Puppet::Resource::Type) && !current.instances.include?(resource) && ApplicationSyntax.application?(type.name)
@@ -309,8 +308,7 @@ module Applications
     end
 
     def evaluate_classes(classes, scope, *rest)
-      current = Applications.current
-      return super if current.nil? || ApplicationSyntax.files.empty?
+      current = Applications.in_use or return super
       return [] if current.in_site?
 
       super(current.classes_here(classes, scope), scope, *rest)
@@ -318,13 +316,13 @@ module Applications
 
     def findresource(*reference)
       found = super
-      return found if found || Applications.current.nil? || ApplicationSyntax.files.empty?
+      return found if found || Applications.in_use.nil?
 
       Applications.current.capability(*reference, *([nil] * (2 - reference.size)))
     end
 
     def finish
-      Applications.current&.keep_order_within(resources)
+      Applications.in_use&.keep_order_within(resources)
       super
     end
   end
@@ -332,17 +330,16 @@ module Applications
   # What a define or class does differently if it is a component.
   module InType
     def set_resource_parameters(resource, scope) # rubocop:disable Naming/AccessorMethodName
-      Applications.current&.consume(resource)
+      Applications.in_use&.consume(resource)
       super
-      Applications.current&.produce(resource, scope)
+      Applications.in_use&.produce(resource, scope)
     end
   end
 
   # Arrows between components on different nodes have no meaning in a catalog.
   module InRelationship
     def mk_relationship(source, target, catalog)
-      current = Applications.current
-      return super if current.nil? || ApplicationSyntax.files.empty?
+      current = Applications.in_use or return super
 
       source, target = current.here(source), current.here(target)
       super unless source.nil? || target.nil?
@@ -360,6 +357,11 @@ module Applications
       Puppet::Parser::Compiler.prepend(InCompiler)
       Puppet::Resource::Type.prepend(InType)
       Puppet::Parser::Relationship.prepend(InRelationship)
+    end
+
+    # The applications of the catalog, if any file has their syntax. Without, they must cost nothing.
+    def in_use
+      current unless ApplicationSyntax.files.empty?
     end
 
     # The capabilities that the last compiled catalog produces.
