@@ -1,17 +1,74 @@
 # frozen_string_literal: true
 
 # Puppet code: the worker against Puppet in a warm Ruby and against
-# puppetserver, the way from `git push` to compiled catalogs, and deploys against
-# r10k. Everything runs one after the other on this machine, as root:
+# puppetserver, the way from `git push` to compiled catalogs, deploys against
+# r10k, and collectors of exported resources. Everything runs one after the other
+# on this machine, as root:
 #
 #   cargo build --release && ruby crates/cli/benches/puppet.rb [PART…] [--bunraku PROGRAM] [--rounds N] [--nodes N]
 #
-# The parts are `worker`, `server`, `push` and `deploy`; without one, all run.
+# The parts are `worker`, `server`, `push`, `deploy` and `exports`; without one, all run.
 # Puppet, puppetserver, r10k and Puppet's modules come from Debian.
 
 require_relative 'puppet/measure'
 require_relative 'puppet/bunraku_server'
 require_relative 'puppet/puppet_server'
+
+# Rounds in which classes and types are loaded, before anything is measured.
+WARM_UP = 3
+# Fleets of exporting nodes, to see what grows.
+EXPORTERS = [100, 300, 1000].freeze
+EXPORTING = <<~PUPPET
+  node 'all' { File <<| tag == 'many' |>> { mode => '0600' } }
+  node default {
+    Integer[0, 9].each |$n| {
+      @@file { "/etc/many/${trusted['certname']}-${n}": content => $facts['kernel'], tag => 'many' }
+    }
+  }
+PUPPET
+
+# A program that reads requests and writes catalogs.
+class PipedCompiler
+  def initialize(command)
+    @command = command
+    @input, @output, @thread = Open3.popen2(*command)
+  end
+
+  # Compiles every node once.
+  def round
+    requests.each do |line|
+      @input.puts(line)
+      answer = @output.gets or abort "#{@command.inspect} ended"
+      # Nothing is exported here.
+      while answer.start_with?('{"ask":')
+        @input.puts('{"answer":[]}')
+        answer = @output.gets
+      end
+      abort answer[0, 500] unless answer.include?('"catalog":')
+    end
+  end
+
+  # CPU seconds of the program while a block runs.
+  def cpu_of
+    before = Measure.cpu(@thread.pid)
+    yield
+    Measure.cpu(@thread.pid) - before
+  end
+
+  def end
+    @input.close
+    @thread.value
+  end
+
+  private
+
+  def requests
+    @requests ||= NODES.each_with_index.map do |node, id|
+      JSON.generate(id: id, node: node, facts: Measure.facts(node), code_id: nil,
+                    trusted: { authenticated: 'remote', certname: node, extensions: {} })
+    end
+  end
+end
 
 # The parts of the benchmark. Each prints the rows of a table.
 class PuppetBench
@@ -19,23 +76,34 @@ class PuppetBench
     @program, @rounds, @nodes = program, rounds, nodes
   end
 
-  # CPU per catalog: plain Puppet, the worker alone, and the whole server.
+  # CPU per catalog: plain Puppet, the worker alone, and the whole server. They
+  # take turns, so that all see the same machine, and each compiles one catalog
+  # at a time.
   def worker
     in_directory do |directory|
       environments = File.join(directory, 'environments')
       Measure.write_environment(File.join(environments, 'production'))
-      plain, alone = 0.0, 0.0
-      # In turns, so that both see the same machine.
-      2.times do
-        plain += over_pipe(['ruby', File.join(CORPUS, 'oracle.rb'), environments, 'production', MODULES, directory])
-        alone += over_pipe(worker_command(directory, environments))
+      plain = PipedCompiler.new(['ruby', File.join(CORPUS, 'oracle.rb'), environments, 'production', MODULES, directory])
+      alone = PipedCompiler.new(worker_command(directory, environments))
+      with_server(directory, File.join(environments, 'production'), slots: 1) do |ours|
+        ours.add_nodes(NODES)
+        WARM_UP.times { [plain, alone].each(&:round).then { ours.compile_all } }
+        spent = Hash.new(0.0)
+        @rounds.times do
+          spent[:plain] += plain.cpu_of { plain.round }
+          spent[:alone] += alone.cpu_of { alone.round }
+          before = Measure.cpu(ours.pid)
+          spent[:whole] += ours.cpu_of { ours.compile_all }
+          spent[:server] += Measure.cpu(ours.pid) - before
+        end
+        cost = spent.transform_values { |seconds| seconds / (@rounds * NODES.size) }
+        row 'Puppet in a warm Ruby', ms(cost[:plain]), 1.0
+        row 'the worker alone', ms(cost[:alone]), cost[:alone] / cost[:plain]
+        row 'the worker and the server', ms(cost[:whole]), cost[:whole] / cost[:plain]
+        row '… of which the server', ms(cost[:server]), cost[:server] / cost[:plain]
       end
-      plain, alone = plain / 2, alone / 2
-      whole, server = whole_server(directory, File.join(environments, 'production'))
-      row 'Puppet in a warm Ruby', ms(plain), 1.0
-      row 'the worker', ms(alone), alone / plain
-      row 'the worker and the server', ms(whole), whole / plain
-      row '… of which the server', ms(server), server / plain
+    ensure
+      [plain, alone].compact.each(&:end)
     end
   end
 
@@ -102,7 +170,34 @@ class PuppetBench
     end
   end
 
+  # One node collects what many export, ten files each; then one more node exports.
+  def exports
+    EXPORTERS.each do |count|
+      in_directory do |directory|
+        with_server(directory, File.join(directory, 'code'), site: EXPORTING, answer_quiet: '1s') do |ours|
+          ours.add_nodes(Array.new(count) { |number| format('node-%04d', number) })
+          Measure.until_true(3600, 'the exports') { ours.waiting.zero? }
+          ours.add_nodes(['all'])
+          collected(ours, count)
+          ours.add_nodes(['node-last'])
+          before = Measure.cpu(ours.pid)
+          whole = ours.cpu_of { @spent = Measure.timed { collected(ours, count + 1) } }
+          server = Measure.cpu(ours.pid) - before
+          row "#{count} exporters", seconds(@spent), seconds(whole), seconds(server), ms(server / count)
+        end
+      end
+    end
+  end
+
   private
+
+  def collected(ours, exporters)
+    Measure.until_true(3600, 'the collector') do
+      sleep 0.5
+      found = ours.catalogs.find { |one| one['node'] == 'all' }
+      found && found['resources'].to_i >= exporters * 10
+    end
+  end
 
   def in_directory(&block)
     Dir.mktmpdir('bunraku-bench-', &block)
@@ -130,41 +225,9 @@ class PuppetBench
     format('%.1f per s', @rounds * NODES.size / spent)
   end
 
-  # CPU seconds per catalog of a program that reads requests and writes catalogs.
-  def over_pipe(command)
-    Open3.popen2(*command) do |input, output, thread|
-      round = lambda do
-        requests.each do |line|
-          input.puts(line)
-          answer = output.gets or abort "#{command.inspect} ended"
-          # Nothing is exported here.
-          while answer.start_with?('{"ask":')
-            input.puts('{"answer":[]}')
-            answer = output.gets
-          end
-          abort answer[0, 500] unless answer.include?('"catalog":')
-        end
-      end
-      # The first rounds load classes and types.
-      2.times { round.call }
-      before = Measure.cpu(thread.pid)
-      @rounds.times { round.call }
-      spent = Measure.cpu(thread.pid) - before
-      input.close
-      spent / (@rounds * NODES.size)
-    end
-  end
-
-  def requests
-    NODES.each_with_index.map do |node, id|
-      JSON.generate(id: id, node: node, facts: Measure.facts(node), code_id: nil,
-                    trusted: { authenticated: 'remote', certname: node, extensions: {} })
-    end
-  end
-
   def worker_command(directory, environments)
     program, config = File.join(directory, 'worker.rb'), File.join(directory, 'config.json')
-    parts = %w[sandbox server_view other_nodes application_syntax applications worker start]
+    parts = %w[sandbox server_view other_nodes application_syntax applications function_calls worker start]
     File.write(program, parts.map { |part| File.read(File.join(PARTS, "#{part}.rb")) }.join("\n"))
     missing = '/var/lib/bunraku/puppet'
     read = %w[/usr/lib /usr/share /lib /lib64 /opt/puppetlabs/puppet /var/lib/gems /etc/localtime /dev/null /dev/urandom /proc/1/comm]
@@ -176,27 +239,15 @@ class PuppetBench
     ['ruby', program, config]
   end
 
-  def whole_server(directory, code)
-    with_server(directory, code) do |ours|
-      ours.add_nodes(NODES)
-      # Every worker has to load what every node needs.
-      6.times { ours.compile_all }
-      before, alone = ours.cpu, Measure.cpu(ours.pid)
-      @rounds.times { ours.compile_all }
-      count = @rounds * NODES.size
-      [(ours.cpu - before) / count, (Measure.cpu(ours.pid) - alone) / count]
-    end
-  end
-
   # A server whose environment has the corpus as its code.
-  def with_server(directory, code, copies: false)
-    Measure.write_environment(code, copies: copies)
-    File.write(File.join(code, 'bunraku.yaml'), "compiler: puppet\nworkers: #{SLOTS}\nrecycle_after: 100000\ntime_limit: 300\n")
+  def with_server(directory, code, copies: false, slots: SLOTS, site: nil, answer_quiet: nil)
+    Measure.write_environment(code, copies: copies, site: site)
+    File.write(File.join(code, 'bunraku.yaml'), "compiler: puppet\nworkers: #{slots}\nrecycle_after: 100000\ntime_limit: 300\n")
     Measure.commit_all(code, 'first')
     bare = File.join(directory, 'bare')
     Measure.run('git', 'clone', '-q', '--bare', code, bare)
     FileUtils.mkdir_p(home = File.join(directory, 'bunraku'))
-    server = BunrakuServer.new(@program, home)
+    server = BunrakuServer.new(@program, home, answer_quiet: answer_quiet)
     server.add_environment(bare)
     server.deploy
     yield server
@@ -250,7 +301,7 @@ until words.empty?
   when '--bunraku' then options[:program] = words.shift
   when '--rounds' then options[:rounds] = Integer(words.shift)
   when '--nodes' then options[:nodes] = Integer(words.shift)
-  when 'worker', 'server', 'push', 'deploy' then parts << word
+  when 'worker', 'server', 'push', 'deploy', 'exports' then parts << word
   else abort "unknown argument: #{word}"
   end
 end
@@ -258,7 +309,8 @@ HEADS = {
   'worker' => ['CPU per catalog', 'ratio'],
   'server' => ['ready after', 'first catalog', 'catalogs', 'memory per slot', 'memory in all'],
   'push' => ['all compiled after', 'catalogs'],
-  'deploy' => ['empty cache', 'nothing changed', 'one module changed']
+  'deploy' => ['empty cache', 'nothing changed', 'one module changed'],
+  'exports' => ['until the collector has the new files', 'CPU in that time', 'of which the server', 'server, per exporter']
 }.freeze
 bench = PuppetBench.new(**options)
 (parts.empty? ? HEADS.keys : parts).each do |part|

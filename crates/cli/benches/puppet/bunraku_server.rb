@@ -6,11 +6,12 @@ class BunrakuServer
 
   attr_reader :pid, :started_after
 
-  def initialize(program, directory, modules: [MODULES], enc: nil)
+  def initialize(program, directory, modules: [MODULES], enc: nil, answer_quiet: nil)
     @program, @directory = program, directory
     config = File.join(directory, 'bunraku.toml')
     lines = ['[server.compile.puppet]', "base_modules = #{modules.inspect}", 'server_name = "puppet"']
     lines << "enc = #{[enc].inspect}" if enc
+    lines = ['[server.compile]', "answer_quiet = #{answer_quiet.inspect}"] + lines if answer_quiet
     File.write(config, "#{lines.join("\n")}\n")
     @log = File.join(directory, 'log')
     output, writer = IO.pipe
@@ -68,6 +69,13 @@ class BunrakuServer
   # CPU seconds of the server and of its workers.
   def cpu
     ([@pid] + worker_pids).sum { |pid| Measure.cpu(pid) }
+  end
+
+  # CPU seconds of both while a block runs.
+  def cpu_of
+    before = cpu
+    yield
+    cpu - before
   end
 
   def end

@@ -54,10 +54,10 @@ module Measure
   end
 
   # The corpus. With `copies`, also for nodes with a number behind their name.
-  def write_environment(directory, copies: false)
+  def write_environment(directory, copies: false, site: nil)
     FileUtils.mkdir_p(File.join(directory, 'manifests'))
     File.write(File.join(directory, 'environment.conf'), "modulepath = modules:$basemodulepath\n")
-    manifest = File.read(File.join(CORPUS, 'nodes.pp'))
+    manifest = site || File.read(File.join(CORPUS, 'nodes.pp'))
     manifest = manifest.gsub(/^node '([\w-]+)'/) { "node /^#{Regexp.last_match(1)}(-n\\d+)?$/" } if copies
     File.write(File.join(directory, 'manifests/site.pp'), manifest)
   end
