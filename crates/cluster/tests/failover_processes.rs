@@ -4,7 +4,9 @@ use bunraku_testkit::eventually;
 use std::time::{Duration, Instant};
 
 use crate::support::Cluster;
-use bunraku_store::{Compare, Transaction, TransactionOutcome};
+use bunraku_store::{Compare, Range, Store, Transaction, TransactionOutcome};
+use bunraku_wire::api::AuditEntry;
+use bunraku_wire::api::cluster::keys;
 use rustix::process::{Signal, kill_process};
 
 async fn replaced(cluster: &Cluster, victim: usize) -> Duration {
@@ -18,6 +20,43 @@ async fn replaced(cluster: &Cluster, victim: usize) -> Duration {
         })
         .await;
     begun.elapsed()
+}
+
+/// Waits until the audit records of a replacement are complete. No server links them here.
+async fn steps_are_recorded(store: &dyn Store, victim: &str) {
+    let is_recorded = |records: &[AuditEntry], action: &str| {
+        let mut found = records.iter().filter(|record| record.action == action);
+        let is_about = |record: &AuditEntry| {
+            let object = record.object.as_deref();
+            action != "remove-datastore" || object == Some(&format!("server/{victim}"))
+        };
+        found.any(|record| {
+            record.reason.as_deref() == Some("its server is dead") && is_about(record)
+        })
+    };
+    let wanted = [
+        "begin-datastore-change",
+        "remove-datastore",
+        "add-datastore",
+        "start-datastore",
+        "promote-datastore",
+        "complete-datastore-change",
+    ];
+    eventually(async || {
+        let page = store.range(Range::prefix("audit/inbox/")).await;
+        let items = page.map(|page| page.items).unwrap_or_default();
+        let records: Vec<AuditEntry> = items
+            .iter()
+            .map(|item| serde_json::from_slice(&item.value).expect("a record"))
+            .collect();
+        let missing = wanted
+            .iter()
+            .filter(|action| !is_recorded(&records, action));
+        missing.count() == 0
+    })
+    .await;
+    let left = store.get(keys::STEP).await.expect("readable");
+    assert!(left.is_none(), "no step is open: {left:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -36,8 +75,10 @@ async fn a_killed_datastore_is_replaced_and_returns_without_its_old_data() {
         .directory()
         .order()
         .expect("readable");
+    let victim = cluster.servers[leader].name.to_string();
     cluster.servers[leader].kill();
     replaced(&cluster, leader).await;
+    steps_are_recorded(&*store, &victim).await;
     for number in 0..50 {
         let kept = store
             .get(&format!("test/{number}"))

@@ -57,6 +57,10 @@ pub enum Call {
         lock: String,
         token: u64,
     },
+    /// Defines a thing that is done once.
+    Define {
+        app: String,
+    },
     /// Claims a thing that is done once; `token` if the claim was granted.
     Claim {
         app: String,
@@ -95,6 +99,9 @@ pub struct Operation {
     #[serde(flatten)]
     pub call: Call,
     pub outcome: CallOutcome,
+    /// The id of the request, if it went to a server's API and changes something.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<String>,
 }
 
 /// A time in which no packet passed from one side to another.
@@ -137,6 +144,33 @@ pub struct Change {
     pub what: String,
 }
 
+/// The id of all requests that prepare a run or ask how it ended.
+pub const SETUP_REQUEST: &str = "setup";
+
+/// A record of the audit log.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct AuditedAction {
+    pub number: u64,
+    pub id: String,
+    pub who: String,
+    pub role: String,
+    pub request: Option<String>,
+    pub action: String,
+    pub object: Option<String>,
+    /// `succeeded`, `refused`, `failed` or `unknown`.
+    pub outcome: String,
+}
+
+/// The audit log at the end.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct AuditTrail {
+    /// The reason why the chain is not intact, or does not continue what was seen before.
+    pub broken: Option<String>,
+    /// The names of all servers.
+    pub servers: BTreeSet<String>,
+    pub records: Vec<AuditedAction>,
+}
+
 /// The servers' final answers after all faults are repaired.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct End {
@@ -147,6 +181,8 @@ pub struct End {
     pub runs: BTreeMap<String, RunEnd>,
     /// Only from servers whose clocks were right all the time.
     pub changes: Vec<Change>,
+    #[serde(default)]
+    pub audit: Option<AuditTrail>,
     /// The hash of each datastore's data, at one revision.
     pub hashes: BTreeMap<String, u64>,
 }

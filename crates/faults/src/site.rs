@@ -195,7 +195,7 @@ impl Site {
         options.connect_timeout = Duration::from_secs(1);
         options.request_timeout = Duration::from_secs(6);
         options.keep_alive = Some(Duration::from_secs(2));
-        Client::new(options)
+        Client::new(options).with_request_id(crate::history::SETUP_REQUEST)
     }
 
     pub(crate) async fn status(&self) -> Option<ClusterStatus> {

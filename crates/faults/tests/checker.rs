@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use bunraku_faults::checker::check;
 use bunraku_faults::history::{
-    Call, CallOutcome, Change, History, Micros, NetworkCut, NodeRun, Operation, RunEnd, Value,
+    AuditTrail, AuditedAction, Call, CallOutcome, Change, History, Micros, NetworkCut, NodeRun,
+    Operation, RunEnd, Value,
 };
 
 fn value(text: &str) -> Value {
@@ -23,6 +24,7 @@ fn operation(client: usize, begun: u64, ended: u64, call: Call, outcome: CallOut
         ended: seconds(ended),
         call,
         outcome,
+        request: None,
     }
 }
 
@@ -448,4 +450,91 @@ fn datastores_that_hold_different_data_are_found() {
     assert_eq!(check(&one), [""; 0]);
     one.end.hashes.insert("s3".to_owned(), 2);
     wrong_in(&one, "different data");
+}
+
+/// One request, which was acknowledged, and its record.
+fn audited(outcomes: &[&str]) -> History {
+    let mut one = history(vec![write(0, 1, 2, "a", CallOutcome::Done)]);
+    one.operations[0].request = Some("c0-1".to_owned());
+    let records = outcomes
+        .iter()
+        .zip(1..)
+        .map(|(outcome, number)| AuditedAction {
+            number,
+            id: "1".to_owned(),
+            who: "operator.s1".to_owned(),
+            role: "operator".to_owned(),
+            request: Some("c0-1".to_owned()),
+            action: "disable-node".to_owned(),
+            object: Some("node/k".to_owned()),
+            outcome: (*outcome).to_owned(),
+        });
+    one.end.audit = Some(AuditTrail {
+        broken: None,
+        servers: BTreeSet::from(["s1".to_owned()]),
+        records: records.collect(),
+    });
+    one
+}
+
+fn records(one: &mut History) -> &mut Vec<AuditedAction> {
+    &mut one.end.audit.as_mut().expect("a log").records
+}
+
+#[test]
+fn an_acknowledged_change_that_the_audit_log_lacks_is_found() {
+    assert_eq!(check(&audited(&["succeeded"])), [""; 0]);
+    wrong_in(&audited(&[]), "the log does not contain it");
+    wrong_in(&audited(&["unknown"]), "and the log says");
+    let mut other = audited(&["succeeded"]);
+    records(&mut other)[0].object = Some("node/j".to_owned());
+    wrong_in(&other, "and not about disable-node");
+}
+
+#[test]
+fn a_change_that_is_in_the_audit_log_twice_is_found_unless_its_outcome_was_late() {
+    assert_eq!(check(&audited(&["unknown", "succeeded"])), [""; 0]);
+    wrong_in(&audited(&["succeeded", "succeeded"]), "has the outcomes");
+    wrong_in(&audited(&["unknown", "unknown"]), "has the outcomes");
+    let mut twice = audited(&["succeeded", "succeeded"]);
+    records(&mut twice)[1].id = "2".to_owned();
+    wrong_in(&twice, "recorded 2 times");
+}
+
+#[test]
+fn a_record_of_something_that_nobody_did_is_found() {
+    let mut one = audited(&["succeeded"]);
+    let mut invented = records(&mut one)[0].clone();
+    invented.request = Some("another".to_owned());
+    records(&mut one).push(invented.clone());
+    wrong_in(&one, "and nobody did");
+    records(&mut one)[1].outcome = "refused".to_owned();
+    assert_eq!(check(&one), [""; 0], "a refused request changed nothing");
+    invented.role = "server".to_owned();
+    records(&mut one)[1] = invented;
+    wrong_in(&one, "operator.s1 did disable-node");
+}
+
+#[test]
+fn a_refused_change_that_the_audit_log_calls_successful_is_found() {
+    let mut one = audited(&["succeeded"]);
+    one.operations[0].outcome = CallOutcome::Refused;
+    wrong_in(&one, "it was refused, and the log says that it succeeded");
+    records(&mut one).clear();
+    assert_eq!(check(&one), [""; 0]);
+}
+
+#[test]
+fn a_run_whose_end_is_not_in_the_audit_log_once_is_found() {
+    let mut one = ordered(2, 4);
+    one.end.audit = Some(AuditTrail::default());
+    wrong_in(&one, "the end of run r is recorded 0 times");
+}
+
+#[test]
+fn a_broken_audit_chain_is_found() {
+    let mut one = audited(&["succeeded"]);
+    let trail = one.end.audit.as_mut().expect("a log");
+    trail.broken = Some("record 3 follows record 1".to_owned());
+    wrong_in(&one, "the log is not intact");
 }

@@ -98,3 +98,17 @@ fn a_store_that_acknowledges_what_a_full_disk_refused_is_found_out() {
         "{text}"
     );
 }
+
+#[test]
+fn servers_that_lose_audit_records_are_found_out() {
+    let output = faults(&[
+        "--seed=7",
+        "--servers=3",
+        "--datastores=3",
+        "--seconds=6",
+        "--plant=records",
+    ]);
+    let text = all_output(&output);
+    assert_eq!(output.status.code(), Some(3), "{text}");
+    assert!(text.contains("the log does not contain it"), "{text}");
+}

@@ -111,6 +111,8 @@ impl ClientOptions {
 #[derive(Clone, Debug)]
 pub struct Client {
     shared: Arc<Shared>,
+    /// Replaces the ids that requests get otherwise.
+    request_id: Option<Arc<str>>,
 }
 
 #[derive(Debug)]
@@ -164,6 +166,17 @@ impl Client {
                 options,
                 old: AtomicU64::new(0),
             }),
+            request_id: None,
+        }
+    }
+
+    /// Returns a handle that sends its requests with this id, so that their records can be found
+    /// in the audit log. It shares the connection.
+    #[must_use]
+    pub fn with_request_id(&self, id: &str) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+            request_id: Some(id.into()),
         }
     }
 
@@ -283,6 +296,9 @@ impl Client {
     ) -> Result<Reply, ClientError> {
         if !call.path.starts_with('/') {
             return Err(ClientError::InvalidPath(call.path));
+        }
+        if let Some(id) = &self.request_id {
+            call.request_id = id.to_string();
         }
         let mut attempts_left = self.shared.slot.lock().await.servers.len();
         loop {

@@ -12,6 +12,7 @@ use bunraku_store::etcd::EtcdStore;
 use bunraku_store::{
     Compare, LeaseId, Store, StoreError, Transaction, TransactionOutcome, WatchStart,
 };
+use bunraku_wire::api::AuditOutcome;
 use bunraku_wire::api::cluster::{ClusterEvent, keys};
 use futures::StreamExt;
 use tokio::sync::watch;
@@ -19,7 +20,8 @@ use tokio::time::Instant;
 
 use super::documents::{Documents, encode};
 use super::inspection::{FailingSince, Inspection, inspect};
-use super::{Shared, locked, now};
+use super::records::StoredStep;
+use super::{Shared, locked, now, records};
 use crate::datastore::{AdminError, ClusterState, DatastoreOrder};
 use crate::failover::{
     self, Action, ChangeReason, DatastoreChange, DatastorePlan, NextStep, WaitReason,
@@ -184,6 +186,11 @@ async fn turn(
     if !term.allows(looked) {
         return Ok(true);
     }
+    if documents.step.is_some() && !matches!(next, NextStep::Act(_)) {
+        // Its server died, or etcd did not say how it ended.
+        let change = conclude_former(documents.step.as_ref()).delete(keys::STEP);
+        commit(shared, store, change).await?;
+    }
     match next {
         NextStep::Wait(waiting) => {
             note_waiting(shared, store, &waiting).await?;
@@ -194,12 +201,56 @@ async fn turn(
             Ok(true)
         }
         NextStep::Act(action) => {
-            if perform(shared, store, &documents, &look, &action).await? {
-                announce(shared, store, describe(&action, &look)).await?;
-            }
+            step(shared, store, &documents, &look, &action).await?;
             Ok(true)
         }
     }
+}
+
+/// Performs an action, and records it.
+async fn step(
+    shared: &Shared,
+    store: &EtcdStore,
+    documents: &Documents,
+    look: &Inspection,
+    action: &Action,
+) -> Result<(), TurnError> {
+    let name_of = |id| member_name(look, id);
+    let intent = records::step(shared.name(), now(), action, &documents.plan, name_of);
+    let intent = match &documents.step {
+        Some(known) if records::is_same_step(&known.entry, &intent) => known.clone(),
+        known => {
+            let intent = StoredStep::new(intent);
+            let change = conclude_former(known.as_ref()).put(keys::STEP, intent.value.clone());
+            if !commit(shared, store, change).await? {
+                return Ok(());
+            }
+            intent
+        }
+    };
+    if perform(shared, store, documents, look, action).await? {
+        let record = intent
+            .conclude(Transaction::new(), AuditOutcome::Succeeded)
+            .delete(keys::STEP);
+        announce(shared, store, describe(action, look), record).await?;
+    }
+    Ok(())
+}
+
+/// Records a step whose outcome nobody learned.
+fn conclude_former(known: Option<&StoredStep>) -> Transaction {
+    let transaction = Transaction::new();
+    match known {
+        Some(known) => known.conclude(transaction, AuditOutcome::Unknown),
+        None => transaction.when(Compare::Absent(keys::STEP.to_owned())),
+    }
+}
+
+/// Returns the server of a member of etcd, or the member's id.
+fn member_name(look: &Inspection, id: u64) -> String {
+    let known = look.records.iter().find(|one| one.id == id);
+    let name = known.and_then(|one| one.name.as_ref());
+    name.map_or_else(|| format!("{id:x}"), ToString::to_string)
 }
 
 /// Commits the transaction. Returns false if the store has changed since it was read.
@@ -232,23 +283,17 @@ async fn store_plan(
     documents: &Documents,
     plan: &DatastorePlan,
 ) -> Result<(), TurnError> {
-    let change = Transaction::new()
+    let mut change = Transaction::new()
         .when_unchanged(keys::PLAN, documents.plan_entry.as_ref())
         .put(keys::PLAN, encode(plan));
+    if let Some(record) = records::plan(shared.name(), now(), &documents.plan, plan) {
+        change = records::with_record(change, &record);
+    }
     if commit(shared, store, change).await? {
-        announce(shared, store, describe_plan(plan, documents)).await
+        let text = describe_plan(plan, documents);
+        announce(shared, store, text, Transaction::new()).await
     } else {
         Ok(())
-    }
-}
-
-/// Describes the reason for a change.
-fn describe_reason(reason: ChangeReason) -> &'static str {
-    match reason {
-        ChangeReason::Dead => "its server is dead",
-        ChangeReason::Drain => "its server is drained",
-        ChangeReason::Grow => "more datastores are needed",
-        ChangeReason::Upgrade => "another version of etcd is installed",
     }
 }
 
@@ -269,7 +314,7 @@ fn describe_plan(plan: &DatastorePlan, documents: &Documents) -> String {
             format!(
                 "planned: {} becomes a datastore{out} ({})",
                 change.into,
-                describe_reason(change.reason)
+                records::reason(change.reason)
             )
         }
         (None, Some(change)) if plan.refused.len() > documents.plan.refused.len() => format!(
@@ -354,12 +399,7 @@ async fn perform(
 }
 
 fn describe(action: &Action, look: &Inspection) -> String {
-    let name = |id: &u64| {
-        let known = look.records.iter().find(|one| one.id == *id);
-        known
-            .and_then(|one| one.name.as_ref())
-            .map_or_else(|| format!("{id:x}"), ToString::to_string)
-    };
+    let name = |id: &u64| member_name(look, *id);
     match action {
         Action::Remove { id } => format!("{} removed from the datastores", name(id)),
         Action::Promote { id } => format!("{} caught up and became a voter", name(id)),
@@ -390,12 +430,21 @@ async fn note_waiting(
         changed
     };
     match text {
-        Some(text) if changed => announce(shared, store, format!("waiting: {text}")).await,
+        Some(text) if changed => {
+            let text = format!("waiting: {text}");
+            announce(shared, store, text, Transaction::new()).await
+        }
         _ => Ok(()),
     }
 }
 
-async fn announce(shared: &Shared, store: &EtcdStore, what: String) -> Result<(), TurnError> {
+/// Adds an event to the list, together with other changes.
+async fn announce(
+    shared: &Shared,
+    store: &EtcdStore,
+    what: String,
+    with: Transaction,
+) -> Result<(), TurnError> {
     tracing::info!(what, "datastores");
     let entry = store.get(keys::EVENTS).await?;
     let mut events: Vec<ClusterEvent> = entry
@@ -409,7 +458,7 @@ async fn announce(shared: &Shared, store: &EtcdStore, what: String) -> Result<()
     });
     let extra = events.len().saturating_sub(EVENTS);
     events.drain(..extra);
-    let change = Transaction::new()
+    let change = with
         .when_unchanged(keys::EVENTS, entry.as_ref())
         .put(keys::EVENTS, encode(&events));
     commit(shared, store, change).await.map(drop)

@@ -10,7 +10,8 @@ use bunraku_wire::api::cluster::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::Shared;
+use super::records::StoredStep;
+use super::{Shared, now, records};
 use crate::datastore::{ClusterState, DatastoreOrder};
 use crate::failover::{DatastorePlan, Programs};
 
@@ -27,6 +28,8 @@ pub(super) struct Documents {
     pub(super) datastores: Vec<DatastoreRecord>,
     pub(super) events: Vec<ClusterEvent>,
     pub(super) removed: Vec<RemovedMember>,
+    /// The step that is under way.
+    pub(super) step: Option<StoredStep>,
 }
 
 pub(super) fn encode(value: &impl Serialize) -> Vec<u8> {
@@ -68,6 +71,10 @@ impl Documents {
             }
             keys::DATASTORES => self.datastores = decode(&entry).unwrap_or_default(),
             keys::EVENTS => self.events = decode(&entry).unwrap_or_default(),
+            keys::STEP => {
+                let value = entry.value.clone();
+                self.step = decode(&entry).map(|entry| StoredStep { entry, value });
+            }
             key if key.starts_with(keys::MEMBERS) => self.members.extend(decode(&entry)),
             key if key.starts_with(keys::REMOVED) => self.removed.extend(decode(&entry)),
             key if key.starts_with(keys::PROGRAMS) => {
@@ -221,7 +228,10 @@ async fn write_first_order(
     transaction = transaction
         .put(keys::order(&own.name), encode(&order))
         .put(keys::DATASTORES, encode(&[datastore]));
-    store.commit(transaction).await?;
+    let record = records::first_datastore(&own.name, now(), order.epoch);
+    store
+        .commit(records::with_record(transaction, &record))
+        .await?;
     Ok(())
 }
 

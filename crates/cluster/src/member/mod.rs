@@ -13,6 +13,7 @@ mod follow;
 mod gossip;
 mod inspection;
 mod programs;
+mod records;
 mod renewal;
 mod start;
 mod view;

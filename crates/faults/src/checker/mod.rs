@@ -3,6 +3,7 @@
 //! All checks are pure. Every finding names the operation and its time, so that it
 //! can be found in the logs.
 
+mod audit;
 mod incidents;
 mod locks;
 mod once;
@@ -22,6 +23,7 @@ pub fn check(history: &History) -> Vec<String> {
     wrong.extend(runs::check(history));
     wrong.extend(sides::check(history));
     wrong.extend(incidents::check(history));
+    wrong.extend(audit::check(history));
     wrong.extend(one_history(history));
     wrong
 }
@@ -31,6 +33,11 @@ pub fn outstanding(history: &History) -> Vec<String> {
     let mut outstanding = triggers::check(history);
     outstanding.extend(runs::without_end(history));
     outstanding
+}
+
+/// Returns acknowledged work that the audit log does not contain yet.
+pub fn unrecorded(history: &History) -> Vec<String> {
+    audit::missing(history)
 }
 
 /// Checks that all datastores hold the same data.

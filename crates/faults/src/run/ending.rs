@@ -12,6 +12,7 @@ use bunraku_wire::endpoints::{
     Endpoint, ListRuns, ListTriggerEvents, ShowOnceStanding, TriggerEventsQuery,
 };
 
+use super::auditing::AuditWitness;
 use crate::checker;
 use crate::history::{Call, Change, End, History, NodeRun, RunEnd, Server};
 use crate::incident::Incidents;
@@ -22,16 +23,22 @@ use crate::workload::{CLIENTS, KEYS, LOCKS, Recorder, Worker, order};
 /// The time between two looks at unfinished work.
 const LOOK: Duration = Duration::from_millis(500);
 
+/// The time limit for a record to be linked to the audit log. Normally that takes milliseconds,
+/// and some seconds if the server that does it died.
+const LINKED: Duration = Duration::from_secs(30);
+
 /// Asks every server, and waits for promised work.
 pub(super) async fn collect(
     seed: u64,
     site: &mut Site,
     recorder: &Recorder,
     shifted: &[Server],
+    audit: &AuditWitness,
 ) -> Result<History, SiteError> {
     let mut last = super::worker(CLIENTS, seed, site, recorder).await?;
     last_words(site, &mut last).await?;
     let deadline = Instant::now() + PATIENCE;
+    let mut unrecorded_since = None;
     loop {
         let (operations, cuts) = recorder.all();
         let mut history = History {
@@ -42,12 +49,20 @@ pub(super) async fn collect(
             incidents: Incidents::default(),
             end: End::default(),
         };
-        if let Some(end) = end(site, recorder, &history, shifted).await {
+        if let Some(mut end) = end(site, recorder, &history, shifted).await
+            && let Some(trail) = audit.trail(site).await
+        {
+            // After the runs, whose ends are in the log.
+            end.audit = Some(trail);
             history.end = end;
             // After the servers' answers: runs that they report as finished are recorded by then.
             history.node_runs = node_runs(site, recorder);
             // Nothing else improves by waiting.
-            let waits = !checker::outstanding(&history).is_empty();
+            let mut waits = !checker::outstanding(&history).is_empty();
+            if !waits && !checker::unrecorded(&history).is_empty() {
+                let since = *unrecorded_since.get_or_insert_with(Instant::now);
+                waits = since.elapsed() < LINKED;
+            }
             let late = Instant::now() > deadline;
             if !waits || late {
                 match site.hashes().await {

@@ -1,5 +1,6 @@
 //! One run: a cluster, clients, faults, repairs, and the recorded history.
 
+mod auditing;
 mod breaking;
 mod ending;
 mod flood;
@@ -69,6 +70,7 @@ async fn work_and_break(options: &Options, site: &mut Site) -> Result<RunResult,
     let alone = AloneWorker::new(site.alone.client(), recorder.clone());
     let alone = tokio::spawn(alone.work(stop.clone()));
     let mut breaking = breaking::FaultInjector::new(recorder.clone(), options.time);
+    let mut audit = auditing::AuditWitness::default();
     let mut faults = Faults::only(options.seed, options.size.servers, &options.only);
     let end = Instant::now() + options.time;
     let mut steps = Vec::new();
@@ -77,6 +79,7 @@ async fn work_and_break(options: &Options, site: &mut Site) -> Result<RunResult,
         let step = breaking::aim_at_data(site, step).await;
         note(&options.place, &recorder, &step);
         breaking.step(site, &step).await?;
+        audit.look(site).await;
         steps.push(step);
     }
     stop.cancel();
@@ -90,7 +93,7 @@ async fn work_and_break(options: &Options, site: &mut Site) -> Result<RunResult,
     site.wait_until_healthy().await?;
     let incidents = breaking.incidents(site).await?;
     let shifted: Vec<Server> = breaking.shifted().to_vec();
-    let mut history = ending::collect(options.seed, site, &recorder, &shifted).await?;
+    let mut history = ending::collect(options.seed, site, &recorder, &shifted, &audit).await?;
     history.incidents = incidents;
     Ok(RunResult {
         history,

@@ -101,6 +101,7 @@ impl AloneWorker {
             ended: self.recorder.now(),
             call,
             outcome,
+            request: None,
         };
         self.recorder.recorded().0.push(operation);
     }

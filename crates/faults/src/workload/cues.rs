@@ -57,10 +57,10 @@ impl Worker {
             causes: Vec::new(),
             changed: false,
         };
-        let begun = self.recorder.now();
         let name = trigger.parse().expect("a name");
         let at = endpoints::FireTrigger.at(&name);
-        let reply = self.servers[server].call_with(at, &request);
+        let sent = self.request(server);
+        let reply = sent.client.call_with(at, &request);
         let outcome = match reply.await {
             Ok(FireReply::Fired { .. }) => CallOutcome::Done,
             Ok(_) => CallOutcome::Refused,
@@ -72,7 +72,7 @@ impl Worker {
             firing,
             hosts,
         };
-        self.record(Some(server), begun, call, outcome);
+        self.record_reply(sent, call, outcome);
     }
 
     pub(super) async fn start_run(&mut self) {
@@ -85,12 +85,12 @@ impl Worker {
         };
         let subject = OrderedRunSubject::Configured { environment: None };
         let new = NewRun::of(plan().with_options(options, subject));
-        let begun = self.recorder.now();
-        let reply = self.servers[server].call_with(CreateRun, &new);
+        let sent = self.request(server);
+        let reply = sent.client.call_with(CreateRun, &new);
         let (run, outcome) = match reply.await {
             Ok(record) => (Some(record.id.to_string()), CallOutcome::Done),
             Err(error) => (None, outcome_of(&error)),
         };
-        self.record(Some(server), begun, Call::StartRun { run }, outcome);
+        self.record_reply(sent, Call::StartRun { run }, outcome);
     }
 }

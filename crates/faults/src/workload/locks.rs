@@ -53,10 +53,10 @@ impl Worker {
             reason: None,
             slots: None,
         };
-        let begun = self.recorder.now();
         let name = lock.parse().expect("a name");
         let at = endpoints::AcquireLock.at(&name);
-        let reply = self.servers[server].call_with(at, &request);
+        let sent = self.request(server);
+        let reply = sent.client.call_with(at, &request);
         let (token, outcome) = match reply.await {
             Ok(LockReply::Held { token, .. }) => (Some(token), CallOutcome::Done),
             Ok(_) => (None, CallOutcome::Refused),
@@ -68,20 +68,20 @@ impl Worker {
             lease: LEASE_SECONDS * 1_000_000,
             token,
         };
-        self.record(Some(server), begun, call, outcome);
+        self.record_reply(sent, call, outcome);
         token
     }
 
     async fn release(&mut self, server: Server, lock: &str, token: u64) {
-        let begun = self.recorder.now();
         let name = lock.parse().expect("a name");
         let request = LockToken { token };
-        let reply = self.servers[server].call_with(ReleaseLock.at(&name), &request);
+        let sent = self.request(server);
+        let reply = sent.client.call_with(ReleaseLock.at(&name), &request);
         let outcome = match reply.await {
             Ok(_) => CallOutcome::Done,
             Err(error) => outcome_of(&error),
         };
         let lock = lock.to_owned();
-        self.record(Some(server), begun, Call::Release { lock, token }, outcome);
+        self.record_reply(sent, Call::Release { lock, token }, outcome);
     }
 }

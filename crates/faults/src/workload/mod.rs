@@ -73,6 +73,14 @@ pub(crate) fn micros(time: Duration) -> Micros {
     Micros::try_from(time.as_micros()).unwrap_or(Micros::MAX)
 }
 
+/// A request that is about to be sent.
+struct Request {
+    client: Client,
+    id: String,
+    server: Server,
+    begun: Micros,
+}
+
 /// One client, with a connection to every server and to the store.
 pub(crate) struct Worker {
     pub(crate) number: usize,
@@ -130,16 +138,44 @@ impl Worker {
         format!("c{}-{}", self.number, self.count)
     }
 
+    /// Begins a request to a server, under an id that the audit log repeats.
+    fn request(&mut self, server: Server) -> Request {
+        let id = self.unique();
+        Request {
+            client: self.servers[server].with_request_id(&id),
+            id,
+            server,
+            begun: self.recorder.now(),
+        }
+    }
+
+    fn record_reply(&self, request: Request, call: Call, outcome: CallOutcome) {
+        let mut operation = self.operation(Some(request.server), request.begun, call, outcome);
+        operation.request = Some(request.id);
+        self.recorder.recorded().0.push(operation);
+    }
+
     fn record(&self, server: Option<Server>, begun: Micros, call: Call, outcome: CallOutcome) {
-        let operation = Operation {
+        let operation = self.operation(server, begun, call, outcome);
+        self.recorder.recorded().0.push(operation);
+    }
+
+    fn operation(
+        &self,
+        server: Option<Server>,
+        begun: Micros,
+        call: Call,
+        outcome: CallOutcome,
+    ) -> Operation {
+        Operation {
             client: self.number,
             server,
             begun,
             ended: self.recorder.now(),
             call,
             outcome,
-        };
-        self.recorder.recorded().0.push(operation);
+            request: None,
+        }
     }
 }
 

@@ -40,8 +40,15 @@ impl Worker {
         };
         let name = app.parse().expect("a name");
         let request = DefineOnce { definition };
-        let reply = self.servers[server].call_with(DefineOnceTask.at(&name), &request);
-        reply.await.is_ok()
+        let sent = self.request(server);
+        let reply = sent.client.call_with(DefineOnceTask.at(&name), &request);
+        let outcome = match reply.await {
+            Ok(_) => CallOutcome::Done,
+            Err(error) => outcome_of(&error),
+        };
+        let app = app.to_owned();
+        self.record_reply(sent, Call::Define { app }, outcome);
+        outcome == CallOutcome::Done
     }
 
     async fn claim(&mut self, server: Server, app: &str) -> Option<u64> {
@@ -50,9 +57,9 @@ impl Worker {
             lease_seconds: LEASE_SECONDS,
             retry: true,
         };
-        let begun = self.recorder.now();
         let name = app.parse().expect("a name");
-        let reply = self.servers[server].call_with(ClaimOnceTask.at(&name), &request);
+        let sent = self.request(server);
+        let reply = sent.client.call_with(ClaimOnceTask.at(&name), &request);
         let (token, outcome) = match reply.await {
             Ok(ClaimReply::Granted { attempt, .. }) => (Some(attempt.token), CallOutcome::Done),
             Ok(ClaimReply::Refused { .. }) => (None, CallOutcome::Refused),
@@ -63,7 +70,7 @@ impl Worker {
             lease: LEASE_SECONDS * 1_000_000,
             token,
         };
-        self.record(Some(server), begun, call, outcome);
+        self.record_reply(sent, call, outcome);
         token
     }
 
@@ -72,15 +79,15 @@ impl Worker {
             exit_code: 0,
             log: String::new(),
         };
-        let begun = self.recorder.now();
         let name = app.parse().expect("a name");
         let at = FinishOnceClaim.at((&name, &token));
-        let reply = self.servers[server].call_with(at, &request);
+        let sent = self.request(server);
+        let reply = sent.client.call_with(at, &request);
         let outcome = match reply.await {
             Ok(_) => CallOutcome::Done,
             Err(error) => outcome_of(&error),
         };
         let app = app.to_owned();
-        self.record(Some(server), begun, Call::Finish { app, token }, outcome);
+        self.record_reply(sent, Call::Finish { app, token }, outcome);
     }
 }

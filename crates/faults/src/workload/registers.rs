@@ -66,15 +66,15 @@ impl Worker {
         let request = DisableRequest {
             reason: value.clone(),
         };
-        let begun = self.recorder.now();
         let name = node.parse().expect("a name");
-        let reply = self.servers[server].call_with(DisableNode.at(&name), &request);
+        let sent = self.request(server);
+        let reply = sent.client.call_with(DisableNode.at(&name), &request);
         let outcome = match reply.await {
             Ok(_) => CallOutcome::Done,
             Err(error) => outcome_of(&error),
         };
         let key = node.to_owned();
-        self.record(Some(server), begun, Call::Write { key, value }, outcome);
+        self.record_reply(sent, Call::Write { key, value }, outcome);
     }
 
     /// Reads the node's register. Returns true if the server answered.

@@ -27,6 +27,9 @@ pub mod keys {
     pub const LEADER: &str = "cluster/leader";
     /// Cluster events, newest last: written by the elected server.
     pub const EVENTS: &str = "cluster/events";
+    /// The audit record of the step that is under way: written by the elected server before it
+    /// changes etcd's members, deleted with the outcome.
+    pub const STEP: &str = "cluster/step";
     /// Permanently removed servers: written by operators, deleted when a server with that name
     /// joins again.
     pub const REMOVED: &str = "cluster/removed/";
@@ -59,6 +62,12 @@ pub mod keys {
 
     pub fn token(hash: &str) -> String {
         format!("{TOKENS}{hash}")
+    }
+
+    /// A record that waits for its place in the audit log. Servers link it to the chain, wherever
+    /// it comes from.
+    pub fn audit_record(id: uuid::Uuid) -> String {
+        format!("audit/inbox/{id}")
     }
 }
 

@@ -19,7 +19,7 @@ pub(super) struct Call {
     pub(super) content_type: Option<&'static str>,
     pub(super) accept: &'static str,
     /// The same for every attempt, so that logs of several servers show what belongs together.
-    request_id: String,
+    pub(super) request_id: String,
     /// Headers in addition to those of every request.
     pub(super) headers: Vec<(HeaderName, HeaderValue)>,
     pub(super) body: CallBody,
