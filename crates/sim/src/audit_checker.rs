@@ -146,8 +146,8 @@ pub(crate) async fn intended_change(services: &Services) -> Option<Uuid> {
     let id = begun.id();
     let change = Transaction::new().put(format!("{INTENDED}{id}"), "made");
     settle(&*services.store, change).await.ok()?;
-    begun.finish(AuditOutcome::Succeeded).await;
-    Some(id)
+    let finished = begun.finish(AuditOutcome::Succeeded).await;
+    finished.ok().map(|()| id)
 }
 
 /// Makes a change as a service does: with its record in one transaction.

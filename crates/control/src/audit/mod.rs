@@ -318,10 +318,11 @@ impl AuditedAction {
         }
     }
 
-    /// Records the outcome.
-    pub async fn finish(mut self, verdict: impl Into<AuditVerdict>) {
+    /// Records the outcome. If that fails now, the outcome is written later, and the caller must
+    /// not acknowledge the action: this server may die before.
+    pub async fn finish(mut self, verdict: impl Into<AuditVerdict>) -> Result<(), ServiceError> {
         let Some(mut entry) = self.entry.take() else {
-            return;
+            return Ok(());
         };
         apply(&mut entry, verdict.into());
         let log = self.log.clone();
@@ -331,10 +332,13 @@ impl AuditedAction {
             let admitted = log.refusals().admit(entry, log.clock.now());
             match admitted {
                 Some(entry) => log.conclude_or_later(entry).await,
-                None => log.withdraw_or_warn(id).await,
+                None => {
+                    log.withdraw_or_warn(id).await;
+                    Ok(())
+                }
             }
         } else {
-            log.conclude_or_later(entry).await;
+            log.conclude_or_later(entry).await
         }
     }
 
@@ -347,12 +351,18 @@ impl AuditedAction {
 }
 
 impl AuditLog {
-    async fn conclude_or_later(&self, entry: AuditEntry) {
-        if let Err(error) = self.conclude(&entry).await {
-            tracing::warn!(error = %error, action = entry.action, "cannot write the outcome of an action yet");
-            let log = self.clone();
-            let later = async move { log.conclude_eventually(entry).await };
-            self.shared.open.spawn(later);
+    async fn conclude_or_later(&self, entry: AuditEntry) -> Result<(), ServiceError> {
+        let Err(error) = self.conclude(&entry).await else {
+            return Ok(());
+        };
+        tracing::warn!(error = %error, action = entry.action, "cannot write the outcome of an action yet");
+        let log = self.clone();
+        let later = async move { log.conclude_eventually(entry).await };
+        self.shared.open.spawn(later);
+        match error {
+            // Only a deletion begins while the store is full, and it makes room.
+            ServiceError::Store(StoreError::Full(_)) => Ok(()),
+            error => Err(error),
         }
     }
 

@@ -1,11 +1,12 @@
 //! The log through crashes, failover, retention and large numbers of records.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bunraku_model::{AuditChainCheck, AuditChainPlace, AuditChainSummary, BrokenAuditChain};
-use bunraku_store::testing::{CutPoint, CutStore, MemoryStore};
-use bunraku_store::{Compare, Transaction};
+use bunraku_store::testing::{CutPoint, CutStore, MemoryStore, Overlay};
+use bunraku_store::{Compare, Transaction, TransactionOutcome};
 use bunraku_wire::api::{AuditPage, AuditRecord};
 use jiff::{SignedDuration, Timestamp};
 
@@ -105,7 +106,8 @@ async fn a_change_is_recorded_with_its_outcome() {
     let log = fixture.log(SERVER);
     let begun = log.begin(action("disable-node")).await.expect("begun");
     link(&log).await;
-    begun.finish(AuditOutcome::Succeeded).await;
+    let finished = begun.finish(AuditOutcome::Succeeded).await;
+    finished.expect("recorded");
     log.record(action("enable-node"), AuditOutcome::Failed)
         .await
         .expect("recorded");
@@ -145,7 +147,8 @@ async fn a_server_that_only_seemed_dead_still_records_the_outcome() {
     let (slow, other) = (fixture.log(1), fixture.log(2));
     let begun = slow.begin(action("disable-node")).await.expect("begun");
     link(&other).await;
-    begun.finish(AuditOutcome::Succeeded).await;
+    let finished = begun.finish(AuditOutcome::Succeeded).await;
+    finished.expect("recorded");
     link(&other).await;
     assert_eq!(
         fixture.records().await,
@@ -190,7 +193,8 @@ async fn a_lost_answer_of_the_store_neither_loses_nor_repeats_a_record() {
             let cut: SharedStore = Arc::new(cut);
             let log = fixture.log_on(cut, SERVER);
             if let Ok(begun) = log.begin(action("disable-node")).await {
-                begun.finish(AuditOutcome::Succeeded).await;
+                // The outcome is written later, if not now.
+                let _ = begun.finish(AuditOutcome::Succeeded).await;
             }
             let _ = log
                 .record(action("enable-node"), AuditOutcome::Succeeded)
@@ -207,6 +211,73 @@ async fn a_lost_answer_of_the_store_neither_loses_nor_repeats_a_record() {
             fixture.verify().await.expect("intact");
         }
     }
+}
+
+/// Members of a cluster have no audit log of their own. They write records for this one.
+#[test]
+fn members_of_a_cluster_write_records_where_the_log_looks_for_them() {
+    let id = uuid::Uuid::now_v7();
+    let written = bunraku_wire::api::cluster::keys::audit_record(id);
+    assert_eq!(written, crate::keys::audit_inbox(id));
+}
+
+/// The outcome could not be written, so the caller must not be told that it succeeded: this server
+/// may die before it is.
+#[tokio::test(start_paused = true)]
+async fn a_change_is_acknowledged_only_after_its_outcome_was_written() {
+    let fixture = Fixture::new();
+    fixture.register(SERVER).await;
+    let cut = CutStore::at_commit(fixture.store.clone(), 1, CutPoint::Before);
+    let log = fixture.log_on(Arc::new(cut), SERVER);
+    let begun = log.begin(action("disable-node")).await.expect("begun");
+    assert!(begun.finish(AuditOutcome::Succeeded).await.is_err());
+    fixture.die(SERVER).await;
+    link(&fixture.log(2)).await;
+    assert_eq!(fixture.records().await, ["disable-node unknown"]);
+}
+
+/// A store that refuses every write which adds something, as etcd does when it is full.
+struct FullStore {
+    inner: SharedStore,
+    is_full: AtomicBool,
+}
+
+impl Overlay for FullStore {
+    fn inner(&self) -> &SharedStore {
+        &self.inner
+    }
+
+    async fn do_commit(&self, transaction: Transaction) -> Result<TransactionOutcome, StoreError> {
+        let mut operations = transaction.operations.iter();
+        let adds = operations.any(|it| matches!(it, bunraku_store::Operation::Put { .. }));
+        if adds && self.is_full.load(Ordering::Relaxed) {
+            return Err(StoreError::Full("no space".to_owned()));
+        }
+        self.inner.commit(transaction).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_while_the_store_is_full_is_recorded_as_soon_as_there_is_room() {
+    let fixture = Fixture::new();
+    fixture.register(SERVER).await;
+    let store = Arc::new(FullStore {
+        inner: fixture.store.clone(),
+        is_full: AtomicBool::new(true),
+    });
+    let log = fixture.log_on(store.clone(), SERVER);
+    let refused = log.begin(action("disable-node")).await;
+    assert!(refused.is_err(), "nothing is changed without a record");
+    let begun = log.begin_deletion(action("remove-node")).await;
+    let begun = begun.expect("a deletion makes room");
+    let finished = begun.finish(AuditOutcome::Succeeded).await;
+    finished.expect("the caller may know");
+    link(&fixture.log(2)).await;
+    assert!(fixture.records().await.is_empty(), "there is no room yet");
+    store.is_full.store(false, Ordering::Relaxed);
+    log.close().await;
+    link(&fixture.log(2)).await;
+    assert_eq!(fixture.records().await, ["remove-node succeeded"]);
 }
 
 #[tokio::test]

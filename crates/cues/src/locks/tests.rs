@@ -333,3 +333,50 @@ async fn a_node_does_not_choose_how_many_may_hold_a_lock() {
     let held = acquire_as(Role::Node, &store, "web-1", Some(1)).await;
     assert!(matches!(held, Ok(LockReply::Held { .. })));
 }
+
+/// Somebody who waited gets the lock from the holder before. That is news, and goes to the audit
+/// log. Asking again is not.
+#[tokio::test]
+async fn a_lock_that_was_waited_for_is_taken_by_the_request_that_waited() {
+    let store: SharedStore = Arc::new(MemoryStore::new());
+    let LockReply::Held { token, taken: true } = acquire(&store, "a").await else {
+        panic!("it is free")
+    };
+    let waiting = {
+        let store = store.clone();
+        tokio::spawn(async move {
+            let request = AcquireLock {
+                session: "s".to_owned(),
+                lease_seconds: 3_600,
+                wait_seconds: 60,
+                only_now: false,
+                reason: None,
+                slots: None,
+            };
+            let b = NodeName::new("b").expect("a name");
+            let caller = CueCaller::new(&b, Role::Operator);
+            let most = Duration::from_secs(60);
+            locks(&store).acquire(&name(), caller, &request, most).await
+        })
+    };
+    let key = keys::lock_line(&name());
+    loop {
+        let entry = store.get(&key).await.expect("read").expect("a line");
+        if String::from_utf8_lossy(&entry.value).contains(r#""owner":"b""#) {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    let released = locks(&store).release(&name(), "a", token).await;
+    released.expect("released");
+    let got = waiting.await.expect("it ends");
+    assert!(
+        matches!(got, Ok(LockReply::Held { taken: true, .. })),
+        "{got:?}"
+    );
+    let again = acquire(&store, "b").await;
+    assert!(
+        matches!(again, LockReply::Held { taken: false, .. }),
+        "{again:?}"
+    );
+}

@@ -5,6 +5,7 @@
 //! release makes the next in line the holder directly, and the end of a dead
 //! holder's lease wakes the line, where only the first has something to write.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bunraku_model::LockName;
@@ -40,6 +41,9 @@ struct Caller<'a> {
     wish: Holder,
     request: &'a AcquireLock,
     lease: LeaseId,
+    /// Set when the session was seen without the lock. If it holds the lock afterwards, this
+    /// request got it, whoever wrote that: the caller, or the holder before.
+    was_without: AtomicBool,
 }
 
 impl Locks {
@@ -73,6 +77,7 @@ impl Locks {
             wish,
             request,
             lease,
+            was_without: AtomicBool::new(false),
         };
         let reply = self.wait_in_line(&caller, ttl, most).await;
         if !matches!(
@@ -134,9 +139,10 @@ impl Locks {
         if let (LinePlace::Holds { token }, true) = (before, lives) {
             return Ok(Swap::Done(LineCheck::Reply(LockReply::Held {
                 token,
-                taken: false,
+                taken: caller.was_without.load(Ordering::Relaxed),
             })));
         }
+        caller.was_without.store(true, Ordering::Relaxed);
         let mut line = read.line.clone();
         adopt_slots(&mut line, caller)?;
         if !lives {

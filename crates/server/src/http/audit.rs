@@ -126,12 +126,18 @@ pub(crate) struct AuditNotes(Arc<Mutex<Notes>>);
 struct Notes {
     details: Vec<(&'static str, Value)>,
     nothing_changed: bool,
+    message: Option<String>,
 }
 
 impl AuditNotes {
     /// Adds to the details. Never a secret.
     pub(crate) fn detail(&self, name: &'static str, value: impl Into<Value>) {
         self.notes().details.push((name, value.into()));
+    }
+
+    /// Says what became of a request that succeeded, such as that it waits for somebody.
+    pub(crate) fn message(&self, message: String) {
+        self.notes().message = Some(message);
     }
 
     /// Leaves the request out of the log, because it changed nothing.
@@ -166,18 +172,22 @@ pub(super) async fn recorded<T: Send>(
         _ => services.audit.begin(action).await?,
     };
     let result = handler.await;
-    let (details, nothing_changed) = {
-        let mut notes = notes.notes();
-        (std::mem::take(&mut notes.details), notes.nothing_changed)
-    };
-    for (name, value) in details {
+    let notes = std::mem::take(&mut *notes.notes());
+    for (name, value) in notes.details {
         begun.detail(name, value);
     }
     let ended = result.as_ref().err().map(verdict);
     match ended {
-        None if nothing_changed => begun.nothing_changed().await,
-        None => begun.finish(AuditOutcome::Succeeded).await,
-        Some(verdict) => begun.finish(verdict).await,
+        None if notes.nothing_changed => begun.nothing_changed().await,
+        // A change is acknowledged once its outcome is in the log, and not before.
+        None => {
+            let verdict = AuditVerdict {
+                message: notes.message,
+                ..AuditOutcome::Succeeded.into()
+            };
+            begun.finish(verdict).await?;
+        }
+        Some(verdict) => drop(begun.finish(verdict).await),
     }
     result
 }

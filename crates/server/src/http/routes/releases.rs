@@ -116,9 +116,13 @@ async fn rollback(call: Call<RollBackRelease>) -> HandlerResult<RollBackRelease>
 
 /// Adds the release to the audit log.
 fn note(notes: &AuditNotes, made: &ReleaseReply) {
-    match &made.release {
-        Some(release) => notes.detail("release", release.number.0),
-        None => notes.detail("release", "none: nothing to release"),
+    match (&made.release, &made.approval) {
+        (Some(release), _) => notes.detail("release", release.number.0),
+        (None, Some(approval)) => {
+            notes.detail("approval", approval.id.clone());
+            notes.message(format!("waits for approval {}", approval.id));
+        }
+        (None, None) => notes.message("there was nothing to release".to_owned()),
     }
 }
 

@@ -57,6 +57,9 @@ async fn create(call: Call<CreateRun>) -> HandlerResult<CreateRun> {
     let by = call.by()?.to_owned();
     let record = call.services.orchestration.create(call.body, &by).await?;
     call.notes.detail("run", record.id.to_string());
+    if let Some((approval, _)) = record.pending_approval() {
+        call.notes.message(format!("waits for approval {approval}"));
+    }
     Ok(record)
 }
 
