@@ -17,6 +17,8 @@ use crate::{ServiceError, document, keys};
 
 /// The most reports examined for one page.
 const LOOKED_AT: usize = 5_000;
+/// The index entries read at a time for readers who see only some of them.
+const INDEX_PAGE: usize = 1_000;
 /// The number of heads read concurrently.
 const AT_ONCE: usize = 16;
 
@@ -54,6 +56,13 @@ pub struct ReportFilter {
     pub after: Option<String>,
 }
 
+impl ReportFilter {
+    fn may_see(&self, node: &NodeName) -> bool {
+        let mut within = self.within.iter();
+        within.all(|within| within.contains(node))
+    }
+}
+
 impl Reports {
     /// Returns reports, newest first.
     pub async fn list(&self, filter: &ReportFilter) -> Result<ReportPage, ServiceError> {
@@ -79,44 +88,42 @@ impl Reports {
         filter: &ReportFilter,
         limit: usize,
     ) -> Result<ReportPage, ServiceError> {
-        let mut reports: Vec<ReportSummary> = Vec::new();
         let mut after = match &filter.after {
             Some(after) => Some(checked_position(after)?),
             None => None,
         };
-        let mut looked_at = 0;
+        let at_once = limit.min(AT_ONCE * 8);
+        let mut found = FoundReports::default();
         loop {
             let range = Range {
                 after: after.clone(),
-                limit: limit.min(AT_ONCE * 8),
+                limit: match filter.within {
+                    None => at_once,
+                    Some(_) => INDEX_PAGE,
+                },
                 ..Range::prefix(keys::REPORT_TIMES)
             };
             let page = self.store.range(range).await?;
-            let places: Vec<ReportPlace> = (page.items.iter())
-                .map(document::decode)
-                .collect::<Result<_, _>>()?;
-            let summaries = self.summaries(self.heads_at(places).await?).await?;
-            let mut by_run: HashMap<NodeRunId, ReportSummary> = summaries
-                .into_iter()
-                .map(|report| (report.run, report))
-                .collect();
+            after = page.items.last().map(|entry| entry.key.clone());
+            let mut seen: Vec<(String, ReportPlace)> = Vec::new();
             for entry in &page.items {
-                after = Some(entry.key.clone());
-                looked_at += 1;
-                let run = entry
-                    .key
-                    .rsplit('/')
-                    .next()
-                    .and_then(|run| run.parse().ok());
-                let report = run.and_then(|run| by_run.remove(&run));
-                reports.extend(report.filter(|report| matches_filter(filter, report)));
-                if reports.len() == limit {
-                    break;
+                let place: ReportPlace = document::decode(entry)?;
+                if filter.may_see(&place.node) {
+                    seen.push((entry.key.clone(), place));
                 }
             }
-            let full = reports.len() == limit || looked_at >= LOOKED_AT;
-            if full || !page.more {
-                let next = after.filter(|_| full);
+            for some in seen.chunks(at_once) {
+                let places = some.iter().map(|(_, place)| place.clone()).collect();
+                let summaries = self.summaries(self.heads_at(places).await?).await?;
+                if found.add(some, summaries, filter, limit) {
+                    return Ok(ReportPage {
+                        reports: found.reports,
+                        next: found.last,
+                    });
+                }
+            }
+            if !page.more {
+                let (reports, next) = (found.reports, None);
                 return Ok(ReportPage { reports, next });
             }
         }
@@ -391,6 +398,43 @@ impl Reports {
 
 fn end_of(event: &NumberedEvent) -> u64 {
     event.number + event.event.width()
+}
+
+/// A page of a list, as far as it is read.
+#[derive(Default)]
+struct FoundReports {
+    reports: Vec<ReportSummary>,
+    /// The position of the last report that was examined. The reader may see it: the position of
+    /// a hidden one would reveal that it exists.
+    last: Option<String>,
+    looked_at: usize,
+}
+
+impl FoundReports {
+    /// Adds what matches, in the order of the positions. Returns whether the page is complete.
+    fn add(
+        &mut self,
+        some: &[(String, ReportPlace)],
+        summaries: Vec<ReportSummary>,
+        filter: &ReportFilter,
+        limit: usize,
+    ) -> bool {
+        let mut by_run: HashMap<NodeRunId, ReportSummary> = summaries
+            .into_iter()
+            .map(|report| (report.run, report))
+            .collect();
+        for (key, place) in some {
+            self.last = Some(key.clone());
+            self.looked_at += 1;
+            let report = by_run.remove(&place.run);
+            self.reports
+                .extend(report.filter(|report| matches_filter(filter, report)));
+            if self.reports.len() == limit {
+                return true;
+            }
+        }
+        self.looked_at >= LOOKED_AT
+    }
 }
 
 fn matches_filter(filter: &ReportFilter, report: &ReportSummary) -> bool {

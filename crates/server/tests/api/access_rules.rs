@@ -612,3 +612,38 @@ async fn runs_and_releases_need_access_to_every_node() {
     assert_eq!(shown.expect("its own run")["record"]["id"], id);
     server.shutdown().await;
 }
+
+/// A list ends its page after some thousand reports, even if it shows none of them. The position at
+/// which it goes on must not be that of a hidden report: it contains an id and a time.
+#[tokio::test]
+async fn the_position_in_a_list_of_reports_reveals_no_hidden_report() {
+    let mut server = TestServer::start().await;
+    let web = two_environments(&server).await;
+    for _ in 0..2 {
+        whole(&web, new_run(), RunEnding::Succeeded).await;
+    }
+    let hidden: Vec<_> = (0..5_500).map(|_| new_run()).collect();
+    let now = jiff::Timestamp::now();
+    for some in hidden.chunks(100) {
+        let put = |transaction: Transaction, run: &bunraku_model::NodeRunId| {
+            let place = json!({"node": "db-1", "run": run}).to_string();
+            transaction.put(keys::report_time(now, *run), place)
+        };
+        let written = some.iter().fold(Transaction::new(), put);
+        server.store().commit(written).await.expect("written");
+    }
+    let front = server.operator("front", &["limited"]).await;
+    let scope = r#"nodes:nodes { facts.tier = "front" }"#;
+    server.grant("front", "viewer", scope).await;
+    let all: Value = front.get("/v1/reports").await.expect("a page");
+    assert_eq!(all["reports"].as_array().map(Vec::len), Some(2));
+    assert_eq!(all["next"], Value::Null, "there is nothing else");
+    let first: Value = front.get("/v1/reports?limit=1").await.expect("a page");
+    let (shown, next) = (&first["reports"][0]["run"], &first["next"]);
+    let (shown, next) = (shown.as_str().expect("an id"), next.as_str().expect("more"));
+    assert!(next.ends_with(shown), "{next} is the place of {shown}");
+    let path = format!("/v1/reports?limit=1&after={next}");
+    let second: Value = front.get(&path).await.expect("a page");
+    assert_eq!(second["reports"][0]["run"], all["reports"][1]["run"]);
+    server.shutdown().await;
+}
