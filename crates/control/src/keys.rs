@@ -715,8 +715,10 @@ pub const RELEASE_LEADER: &str = "leaders/releases";
 pub const REPOSITORY_LEADER: &str = "leaders/repositories";
 /// Written by the server that links audit records, bound to its lease.
 pub const AUDIT_LEADER: &str = "leaders/audit";
-/// Written by the servers that compact the store: the history that it keeps, and who reclaims its
-/// space.
+/// Written by the server that reclaims space of the store, bound to its lease.
+pub const STORE_RECLAIM: &str = "leaders/store-reclaim";
+/// Written by the servers that compact the store: the history that it keeps, and who reclaimed its
+/// space last.
 pub const STORE_UPKEEP: &str = "store-upkeep";
 
 /// Returns the node of a key under [`COMPILED`].

@@ -52,25 +52,35 @@ impl Leadership {
             if taken {
                 continue;
             }
-            let lease = store.lease_grant(ttl).await?;
-            let transaction = Transaction::new()
-                .when(Compare::Absent(key.to_owned()))
-                .put_with_lease(key, who.to_owned(), lease);
-            let leadership = Self {
-                store: store.clone(),
-                lease,
-                ttl,
-            };
-            match store.commit(transaction).await {
-                Ok(outcome) if outcome.is_committed() => return Ok(leadership),
-                // If it was committed after all, revoking the lease frees the place.
-                Ok(_) | Err(StoreError::OutcomeUnknown(_)) => {
-                    leadership.resign().await;
-                    // Start a new follow: if nothing was committed, no change will ever come.
-                    follow = Follow::new(store.clone(), key);
-                }
-                Err(error) => return Err(error.into()),
+            if let Some(leadership) = Self::seize(store.clone(), key, who, ttl).await? {
+                return Ok(leadership);
             }
+            // Start a new follow: if nothing was committed, no change will ever come.
+            follow = Follow::new(store.clone(), key);
+        }
+    }
+
+    /// Becomes the leader if there is none now.
+    pub async fn seize(
+        store: SharedStore,
+        key: &str,
+        who: &str,
+        ttl: Duration,
+    ) -> Result<Option<Self>, ServiceError> {
+        let lease = store.lease_grant(ttl).await?;
+        let transaction = Transaction::new()
+            .when(Compare::Absent(key.to_owned()))
+            .put_with_lease(key, who.to_owned(), lease);
+        let outcome = store.commit(transaction).await;
+        let leadership = Self { store, lease, ttl };
+        match outcome {
+            Ok(outcome) if outcome.is_committed() => Ok(Some(leadership)),
+            // If it was committed after all, revoking the lease frees the place.
+            Ok(_) | Err(StoreError::OutcomeUnknown(_)) => {
+                leadership.resign().await;
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
         }
     }
 

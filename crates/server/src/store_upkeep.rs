@@ -17,12 +17,13 @@ use tokio_util::sync::CancellationToken;
 
 use bunraku_control::clock::Clock;
 use bunraku_control::document::{self, Decision};
+use bunraku_control::leader::Leadership;
 use bunraku_control::{ServiceError, keys};
 
 use crate::history_window::HistoryWindow;
 
-/// A server that reclaims space for longer than this is presumed dead.
-const LONGEST_RECLAIM: Duration = Duration::from_secs(3 * 3_600);
+/// The silence after which a server that reclaims space is presumed dead.
+const CLAIM_TTL: Duration = Duration::from_secs(60);
 
 /// Intervals of the maintenance, and the amount of history to keep.
 #[derive(Clone, Debug)]
@@ -55,26 +56,26 @@ struct UpkeepRecord {
     #[serde(default)]
     history: HistoryWindow,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    reclaim: Option<ReclaimClaim>,
+    reclaim: Option<LastReclaim>,
 }
 
 /// The newest time that a server reclaimed space.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-struct ReclaimClaim {
+struct LastReclaim {
     by: String,
     since: Timestamp,
+    /// Absent in records of earlier versions, which wrote them before the work, too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ended: Option<Timestamp>,
 }
 
-impl ReclaimClaim {
+impl LastReclaim {
     /// Returns whether another attempt may start.
-    fn is_over(&self, now: Timestamp, pause: Duration) -> bool {
-        let (since, pause) = match self.ended {
-            Some(ended) => (ended, pause),
-            None => (self.since, LONGEST_RECLAIM),
+    fn is_long_ago(&self, now: Timestamp, pause: Duration) -> bool {
+        let Some(ended) = self.ended else {
+            return true;
         };
-        let passed = Duration::try_from(now.duration_since(since));
+        let passed = Duration::try_from(now.duration_since(ended));
         // A time in the future comes from a clock that was wrong.
         passed.is_err() || passed.is_ok_and(|passed| passed >= pause)
     }
@@ -200,46 +201,64 @@ impl StoreUpkeep {
 
     /// Reclaims space, unless another server does or just did.
     async fn reclaim(&self, space: &StoreSpace) -> Result<(), ServiceError> {
-        let is_claimed = match self.claim(space).await {
+        let claim = match self.claim(space).await {
             // Nothing can be written, not even a claim.
-            Err(ServiceError::Store(StoreError::Full(_))) => false,
+            Err(ServiceError::Store(StoreError::Full(_))) => None,
             Err(error) => return Err(error),
-            Ok(false) => return Ok(()),
-            Ok(true) => true,
+            Ok(None) => return Ok(()),
+            Ok(claim) => claim,
         };
-        let outcome = self.store.reclaim_space().await;
-        if is_claimed {
-            let ended = Some(self.clock.now());
-            self.update(|mut record| {
-                let claim = record.reclaim.as_mut();
-                claim.filter(|claim| claim.by == self.server)?.ended = ended;
-                Some(record)
+        let since = self.clock.now();
+        let Some(claim) = claim else {
+            return Ok(self.store.reclaim_space().await?);
+        };
+        let keep = async {
+            claim.keep_alive().await;
+            // A member that pauses may cost the claim. The work goes on.
+            std::future::pending::<()>().await;
+        };
+        let outcome = tokio::select! {
+            outcome = self.store.reclaim_space() => outcome,
+            () = keep => Ok(()),
+        };
+        let last = LastReclaim {
+            by: self.server.clone(),
+            since,
+            ended: Some(self.clock.now()),
+        };
+        let noted = self.update(|record| {
+            Some(UpkeepRecord {
+                reclaim: Some(last.clone()),
+                ..record
             })
-            .await?;
-        }
-        Ok(outcome?)
+        });
+        let noted = noted.await;
+        claim.resign().await;
+        outcome?;
+        noted.map(drop)
     }
 
-    async fn claim(&self, space: &StoreSpace) -> Result<bool, ServiceError> {
+    /// Claims the work for this server. The claim ends with its lease, so a server that dies
+    /// leaves the work to others.
+    async fn claim(&self, space: &StoreSpace) -> Result<Option<Leadership>, ServiceError> {
         let pause = if space.is_full() {
             self.options.reclaim_pause_when_full
         } else {
             self.options.reclaim_pause
         };
-        let claim = ReclaimClaim {
-            by: self.server.clone(),
-            since: self.clock.now(),
-            ended: None,
+        let store = self.store.clone();
+        let claim = Leadership::seize(store, keys::STORE_RECLAIM, &self.server, CLAIM_TTL).await?;
+        let Some(claim) = claim else {
+            return Ok(None);
         };
-        let record = self.update(|record| {
-            let earlier = record.reclaim.as_ref();
-            let is_free = earlier.is_none_or(|earlier| earlier.is_over(claim.since, pause));
-            is_free.then(|| UpkeepRecord {
-                reclaim: Some(claim.clone()),
-                ..record
-            })
-        });
-        Ok(record.await?.reclaim.as_ref() == Some(&claim))
+        // Read after the claim, so that the end of the claim before is known.
+        let (_, record) = self.read().await?;
+        let last = record.reclaim.as_ref();
+        if last.is_none_or(|last| last.is_long_ago(self.clock.now(), pause)) {
+            return Ok(Some(claim));
+        }
+        claim.resign().await;
+        Ok(None)
     }
 
     /// Logs when the level changes.
@@ -266,6 +285,8 @@ impl StoreUpkeep {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     fn second(second: i64) -> Timestamp {
@@ -273,20 +294,42 @@ mod tests {
     }
 
     #[test]
-    fn one_server_reclaims_at_a_time_and_a_dead_one_is_replaced() {
+    fn space_is_reclaimed_again_after_a_pause() {
         let pause = Duration::from_secs(30);
-        let claim = |ended: Option<i64>| ReclaimClaim {
+        let last = |ended: Option<i64>| LastReclaim {
             by: "s1".to_owned(),
             since: second(1_000),
             ended: ended.map(second),
         };
-        assert!(!claim(None).is_over(second(1_500), pause), "it is running");
-        assert!(claim(None).is_over(second(1_000 + 3 * 3_600), pause));
-        assert!(!claim(Some(1_100)).is_over(second(1_129), pause));
-        assert!(claim(Some(1_100)).is_over(second(1_130), pause));
         assert!(
-            claim(Some(1_100)).is_over(second(10), pause),
+            last(None).is_long_ago(second(1_500), pause),
+            "it never ended"
+        );
+        assert!(!last(Some(1_100)).is_long_ago(second(1_129), pause));
+        assert!(last(Some(1_100)).is_long_ago(second(1_130), pause));
+        assert!(
+            last(Some(1_100)).is_long_ago(second(10), pause),
             "a wrong clock"
         );
+    }
+
+    /// One server claims the work. While it lives, nobody else does it; when it died, others do.
+    #[tokio::test]
+    async fn a_server_that_died_while_it_reclaimed_space_does_not_block_others() {
+        let store: SharedStore = Arc::new(bunraku_store::testing::MemoryStore::new());
+        let upkeep = |name: &str| {
+            let options = StoreUpkeepOptions::default();
+            StoreUpkeep::new(store.clone(), Clock::system(), name.to_owned(), options)
+        };
+        let (first, second) = (upkeep("s1"), upkeep("s2"));
+        let space = StoreSpace::default();
+        let claim = first.claim(&space).await.expect("a store");
+        assert!(claim.is_some());
+        assert!(second.claim(&space).await.expect("a store").is_none());
+        // Its lease ends, as that of a dead server does.
+        claim.expect("claimed").resign().await;
+        second.reclaim(&space).await.expect("it is free");
+        let again = first.claim(&space).await.expect("a store");
+        assert!(again.is_none(), "the next attempt waits for the pause");
     }
 }

@@ -16,6 +16,7 @@ mod pending;
 mod restored;
 mod revoke;
 mod rotation;
+mod rotation_end;
 mod signing;
 #[cfg(test)]
 mod tests;

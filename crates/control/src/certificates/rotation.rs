@@ -32,7 +32,6 @@ use tokio_util::sync::CancellationToken;
 use super::inventory::StoredCertificate;
 use super::signing::failed;
 use super::{Certificates, THIS_SERVER};
-use crate::audit::AuditAction;
 use crate::document::{self, Decision};
 use crate::{ServiceError, keys};
 
@@ -459,43 +458,6 @@ impl Certificates {
                     }
                 },
                 _ = looks.tick() => self.end_if_due().await?,
-            }
-        }
-    }
-
-    /// Ends the period, and an abort whose nodes are back.
-    async fn end_if_due(&self) -> Result<(), ServiceError> {
-        let (_, Some(rotation)) = self.authority.both() else {
-            return Ok(());
-        };
-        match rotation.phase {
-            RotationPhase::Finished => Ok(()),
-            RotationPhase::Renewing if self.clock.now() >= rotation.until => {
-                let status = self.rotation_status().await?;
-                if !status.servers_waiting.is_empty() {
-                    tracing::error!(servers = ?status.servers_waiting, "the CA's rotation is due, but servers lack the new CA");
-                    return Ok(());
-                }
-                if !status.waiting.is_empty() {
-                    tracing::error!(nodes = ?status.waiting, "these nodes have not renewed in time, and must join again");
-                }
-                self.finish_now(true).await?;
-                self.audit.record(AuditAction::new("finish-rotation")).await;
-                Ok(())
-            }
-            RotationPhase::Renewing => Ok(()),
-            RotationPhase::Aborting => {
-                let status = self.rotation_status().await?;
-                if status.waiting.is_empty() || self.clock.now() >= rotation.until {
-                    let known = self.store.get(keys::ROTATION).await?;
-                    let transaction = Transaction::new()
-                        .when_unchanged(keys::ROTATION, known.as_ref())
-                        .delete(keys::ROTATION);
-                    let action = AuditAction::new("end-aborted-rotation");
-                    let transaction = self.audit.record_in(transaction, action);
-                    self.store.commit(transaction).await?;
-                }
-                Ok(())
             }
         }
     }
