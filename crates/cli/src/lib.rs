@@ -17,6 +17,7 @@ macro_rules! note {
 
 mod apply_view;
 mod arguments;
+mod audit_view;
 mod bound_child;
 mod cluster_view;
 mod commands;
@@ -32,6 +33,7 @@ mod diff_view;
 mod dispatch;
 mod duration;
 mod exit;
+mod expected_plan;
 mod failure;
 mod fleet;
 mod global_options;

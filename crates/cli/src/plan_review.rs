@@ -27,7 +27,7 @@ pub(crate) fn warnings(review: &PlanReview) -> Vec<String> {
     let mut warnings = review.plan.warnings.clone();
     if !review.held.is_empty() {
         warnings.push(format!(
-            "{} not released, and not part of this plan: {}; release it with `bunraku release create`, or see its \
+            "{} not released, and not part of this plan: {}. Release with `bunraku release create`, or see the \
              changes with `bunraku plan --held`",
             match review.held.len() {
                 1 => "the newest catalog of 1 node is".to_owned(),

@@ -12,9 +12,10 @@ mod view;
 pub use askama::Template;
 
 pub use view::{
-    ChangeLine, ClusterPage, Count, Crumb, DiffLine, EnvironmentLine, EventLine, FactLine, Frame,
-    LogLine, NodeLine, NodePage, NodesPage, OverviewPage, ProblemPage, ReactionLine, ReportLine,
-    ReportPage, ResourceLine, RunLine, RunPage, RunsPage, Section, ServerLine, StepLine, Tone,
+    AuditLine, AuditPage, ChangeLine, ClusterPage, Count, Crumb, DiffLine, EnvironmentLine,
+    EventLine, FactLine, Frame, LogLine, NodeLine, NodePage, NodesPage, OverviewPage, ProblemPage,
+    ReactionLine, ReportLine, ReportPage, ResourceLine, RunLine, RunPage, RunsPage, Section,
+    ServerLine, StepLine, Tone,
 };
 
 /// The style sheet of every page, served as a separate file, like the script. The pages contain no

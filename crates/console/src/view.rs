@@ -35,10 +35,17 @@ pub enum Section {
     Nodes,
     Runs,
     Cluster,
+    Audit,
 }
 
 impl Section {
-    pub const ALL: [Self; 4] = [Self::Overview, Self::Nodes, Self::Runs, Self::Cluster];
+    pub const ALL: [Self; 5] = [
+        Self::Overview,
+        Self::Nodes,
+        Self::Runs,
+        Self::Cluster,
+        Self::Audit,
+    ];
 
     pub fn title(self) -> &'static str {
         match self {
@@ -46,6 +53,7 @@ impl Section {
             Self::Nodes => "Nodes",
             Self::Runs => "Runs",
             Self::Cluster => "Cluster",
+            Self::Audit => "Audit log",
         }
     }
 
@@ -55,6 +63,7 @@ impl Section {
             Self::Nodes => "/nodes",
             Self::Runs => "/runs",
             Self::Cluster => "/cluster",
+            Self::Audit => "/audit",
         }
     }
 }
@@ -170,6 +179,20 @@ pub struct EventLine {
     pub what: String,
 }
 
+/// A record of the audit log.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AuditLine {
+    pub number: String,
+    pub at: String,
+    pub who: String,
+    pub from: String,
+    pub action: String,
+    pub object: String,
+    pub outcome: String,
+    pub tone: Tone,
+    pub reason: String,
+}
+
 /// One fact.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FactLine {
@@ -217,6 +240,33 @@ pub struct NodesPage {
     pub nodes: Vec<NodeLine>,
     /// The number of nodes beyond those shown.
     pub more: usize,
+}
+
+/// The audit log, newest first.
+#[derive(Clone, PartialEq, Eq, Debug, Template)]
+#[template(path = "audit.html")]
+pub struct AuditPage {
+    pub frame: Frame,
+    /// The filters; empty if they select everything.
+    pub who: String,
+    pub action: String,
+    pub object: String,
+    pub outcome: String,
+    /// The page begins before this record.
+    pub before: Option<u64>,
+    pub records: Vec<AuditLine>,
+    /// The next page begins before this record.
+    pub next: Option<u64>,
+}
+
+/// The outcomes to filter by.
+const OUTCOMES: &[&str] = &["succeeded", "refused", "failed", "unknown"];
+
+impl AuditPage {
+    fn is_filtered(&self) -> bool {
+        let filters = [&self.who, &self.action, &self.object, &self.outcome];
+        self.before.is_some() || filters.iter().any(|filter| !filter.is_empty())
+    }
 }
 
 /// One node.

@@ -1,8 +1,9 @@
 //! Pages from untrusted values.
 
 use bunraku_console::{
-    ChangeLine, ClusterPage, Count, Crumb, DiffLine, Frame, LogLine, NodeLine, NodePage, NodesPage,
-    ReportLine, ReportPage, ResourceLine, Section, ServerLine, Template, Tone,
+    AuditLine, AuditPage, ChangeLine, ClusterPage, Count, Crumb, DiffLine, Frame, LogLine,
+    NodeLine, NodePage, NodesPage, ReportLine, ReportPage, ResourceLine, Section, ServerLine,
+    Template, Tone,
 };
 
 const HOSTILE: &str = r#"<script>alert(1)</script>"'&"#;
@@ -189,4 +190,40 @@ fn what_is_counted_leads_to_what_it_counts() {
         "{page}"
     );
     assert!(page.contains("bunraku token create"), "{page}");
+}
+
+fn audit(records: usize) -> AuditPage {
+    let line = AuditLine {
+        number: "7".to_owned(),
+        at: "2026-11-16 10:00:00".to_owned(),
+        who: HOSTILE.to_owned(),
+        from: HOSTILE.to_owned(),
+        action: HOSTILE.to_owned(),
+        object: HOSTILE.to_owned(),
+        outcome: "refused (403)".to_owned(),
+        tone: Tone::Warn,
+        reason: HOSTILE.to_owned(),
+    };
+    AuditPage {
+        frame: frame(),
+        who: HOSTILE.to_owned(),
+        action: String::new(),
+        object: "a&b".to_owned(),
+        outcome: "refused".to_owned(),
+        before: Some(9),
+        records: vec![line; records],
+        next: Some(7),
+    }
+}
+
+#[test]
+fn the_audit_log_shows_text_and_its_links_keep_the_filter() {
+    let page = audit(2).render().expect("a page");
+    assert_harmless(&page);
+    assert!(page.contains("<option selected>refused</option>"), "{page}");
+    let older = "object=a%26b&amp;outcome=refused&amp;before=7";
+    assert!(page.contains(older), "{page}");
+    assert!(page.contains(">Newest</a>"), "{page}");
+    let page = audit(0).render().expect("a page");
+    assert!(page.contains("Show all records"), "{page}");
 }

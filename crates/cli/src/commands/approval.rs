@@ -1,7 +1,7 @@
 //! `bunraku approval`: list, approve and reject requests of other operators.
 
 use bunraku_wire::Client;
-use bunraku_wire::api::approvals::{Approval, ApprovalSubject, DecideApproval};
+use bunraku_wire::api::approvals::{Approval, ApprovalSubject, DecideApproval, DecisionKind};
 use bunraku_wire::endpoints::{self, Endpoint, ListApprovals, ShowApproval};
 use clap::Subcommand;
 use jiff::Timestamp;
@@ -116,11 +116,20 @@ async fn list(client: &Client, pending: bool, json: bool) -> Result<Exit, Failur
             subject(&one.subject),
             one.requested_by.clone(),
             ago(one.requested, now),
-            one.reason.clone().unwrap_or_default(),
+            reason(one),
         ]);
     }
     table.print()?;
     Ok(Exit::Done)
+}
+
+/// Returns the reason of an override, which matters most, or that of the request.
+fn reason(approval: &Approval) -> String {
+    let overridden = (approval.decision.as_ref())
+        .filter(|decision| decision.kind == DecisionKind::Overridden)
+        .and_then(|decision| decision.reason.clone());
+    let reason = overridden.or_else(|| approval.reason.clone());
+    reason.unwrap_or_default()
 }
 
 /// Returns the last eight characters of an id, as for runs.

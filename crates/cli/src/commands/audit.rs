@@ -17,6 +17,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use jiff::Timestamp;
 use serde_json::json;
 
+use crate::audit_view::{AuditWords, words};
 use crate::connection::failed;
 use crate::context::Context;
 use crate::exit::Exit;
@@ -221,32 +222,17 @@ async fn list(client: &Client, arguments: ListArguments, json: bool) -> Result<E
 }
 
 fn cells(record: &AuditRecord) -> Vec<String> {
-    let entry = &record.entry;
-    let outcome = match (entry.count, entry.outcome, entry.status) {
-        (1, AuditOutcome::Succeeded, _) | (1, _, None) => entry.outcome.as_str().to_owned(),
-        (1, outcome, Some(status)) => format!("{} ({status})", outcome.as_str()),
-        (count, outcome, _) => format!("{} {count} times", outcome.as_str()),
-    };
-    let (reason, message) = (entry.reason.as_deref(), entry.message.as_deref());
-    let why = match entry.outcome {
-        AuditOutcome::Succeeded => reason.or(message),
-        AuditOutcome::Refused | AuditOutcome::Failed | AuditOutcome::Unknown => message.or(reason),
-    };
-    vec![
-        record
-            .number
-            .map_or_else(|| "-".to_owned(), |number| number.to_string()),
-        format!("{:.0}", entry.at),
-        entry.who.clone(),
-        entry
-            .address
-            .clone()
-            .unwrap_or_else(|| entry.source.as_str().to_owned()),
-        entry.action.clone(),
-        entry.object.clone().unwrap_or_else(|| "-".to_owned()),
+    let AuditWords {
+        number,
+        from,
+        object,
         outcome,
-        why.unwrap_or_default().to_owned(),
-    ]
+        reason,
+    } = words(record);
+    let entry = &record.entry;
+    let (time, who) = (format!("{:.0}", entry.at), entry.who.clone());
+    let action = entry.action.clone();
+    vec![number, time, who, from, action, object, outcome, reason]
 }
 
 async fn follow(client: &Client, mut after: Option<u64>, json: bool) -> Result<Exit, Failure> {

@@ -10,6 +10,7 @@ use clap::Subcommand;
 use crate::connection::failed;
 use crate::context::Context;
 use crate::exit::Exit;
+use crate::expected_plan::ExpectedPlan;
 use crate::failure::Failure;
 use crate::output;
 use crate::plan_review;
@@ -42,9 +43,10 @@ struct ExecutionArguments {
     detach: bool,
     #[command(flatten)]
     options: RunOptionArguments,
-    /// Refuse if the plan has another id (or prefix)
-    #[arg(long, value_name = "PLAN")]
-    expect_plan: Option<String>,
+    /// Refuse if the plan is another one: its id (at least 8 characters), or a file with the output
+    /// of `bunraku plan --json`, to see what changed
+    #[arg(long, value_name = "ID|FILE")]
+    expect_plan: Option<ExpectedPlan>,
     /// Reason, shown with the run
     #[arg(long)]
     reason: Option<String>,
@@ -187,15 +189,8 @@ async fn start(
     let plan = plan.with_options(how.options.options(), how.options.subject());
     let review = plan_review::review(client, plan, false).await?;
     let plan = &review.plan;
-    if let Some(expected) = &how.expect_plan
-        && !plan.id.to_string().starts_with(expected.as_str())
-    {
-        return Err(Failure::new(format!(
-            "the plan has changed: it is now {}, not {expected}",
-            plan.id.0.short()
-        ))
-        .exit(Exit::Refused)
-        .hint("review it with `bunraku plan`, then pass its new id"));
+    if let Some(expected) = &how.expect_plan {
+        expected.check(plan)?;
     }
     for warning in plan_review::warnings(&review) {
         note!("warning: {warning}");

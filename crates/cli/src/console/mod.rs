@@ -4,6 +4,7 @@
 //! and no other site that a browser has open does.
 
 mod access;
+mod audit;
 mod cluster;
 mod nodes;
 mod overview;
@@ -69,6 +70,7 @@ fn pages(source: Source, door: Arc<ConsoleAuth>) -> Router {
         .route("/runs/{run}", get(run))
         .route("/runs/{run}/timeline.svg", get(timeline))
         .route("/cluster", get(cluster))
+        .route("/audit", get(audit))
         .route("/console.css", get(style))
         .route("/console.js", get(script))
         .fallback(not_found)
@@ -119,6 +121,13 @@ async fn timeline(
 
 async fn cluster(State(source): State<Source>) -> Result<Response, PageError> {
     rendered(&cluster::page(&source).await?)
+}
+
+async fn audit(
+    State(source): State<Source>,
+    Query(wanted): Query<audit::AuditFilter>,
+) -> Result<Response, PageError> {
+    rendered(&audit::page(&source, &wanted).await?)
 }
 
 async fn style() -> Response {

@@ -165,6 +165,7 @@ impl PageError {
 impl From<ClientError> for PageError {
     fn from(error: ClientError) -> Self {
         let (status, title) = match error.status() {
+            Some(403) => (StatusCode::FORBIDDEN, "Access denied"),
             Some(404) => (StatusCode::NOT_FOUND, "Not found"),
             Some(_) => (StatusCode::BAD_GATEWAY, "The server refused the request"),
             None => (StatusCode::BAD_GATEWAY, "No server answers"),

@@ -4,7 +4,10 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::support::{ServerProcess, Site, all_output, bunraku, eventually, eventually_or};
+use crate::cluster_support::{Cluster, healthy};
+use crate::support::{
+    Running, ServerProcess, Site, all_output, bunraku, eventually, eventually_or,
+};
 
 /// Returns the number of CAs that a directory of credentials trusts.
 fn trusted(directory: &Path) -> usize {
@@ -191,4 +194,115 @@ fn a_server_whose_certificate_is_revoked_is_refused_by_agents_and_the_command_li
     std::fs::remove_dir_all(site.path("s1/tls")).expect("removed");
     let server = site.server("s1", port, &[]);
     server.wait_for("web-1", "idle");
+}
+
+/// Replaces the end of the period in the store, as if it were in the past.
+fn end_the_period(cluster: &Cluster) {
+    let shown = cluster.etcdctl(
+        1,
+        &["get", "/bunraku/authority-rotation", "--print-value-only"],
+    );
+    assert!(shown.status.success(), "{}", all_output(&shown));
+    let mut rotation: Value = serde_json::from_slice(&shown.stdout).expect("JSON");
+    rotation["until"] = "2026-01-01T00:00:00Z".into();
+    let value = rotation.to_string();
+    let written = cluster.etcdctl(1, &["put", "/bunraku/authority-rotation", &value]);
+    assert!(written.status.success(), "{}", all_output(&written));
+}
+
+/// Returns the keys of former CAs below the directory of a server.
+fn former_keys(cluster: &Cluster, number: usize) -> usize {
+    let entries = std::fs::read_dir(cluster.directory(number).join("ca")).expect("a directory");
+    let entries = entries.flatten();
+    entries
+        .filter(|it| it.path().join("ca.key").exists())
+        .count()
+}
+
+#[test]
+fn a_rotation_in_a_cluster_ends_with_its_period_and_reaches_every_server() {
+    let cluster = Cluster::new();
+    let made = cluster.set_up(1, &["init", "--datastores=3"]);
+    assert!(made.status.success(), "{}", all_output(&made));
+    let mut servers = vec![cluster.server(1)];
+    for number in [2, 3] {
+        let next = cluster.join(&servers[0], number);
+        servers.push(next);
+    }
+    let status_of = crate::cluster_support::status;
+    eventually("the data is on three", || {
+        status_of(&servers[0]).is_some_and(|status| healthy(&status) == 3)
+    });
+    let former = servers[0].fingerprint.clone();
+    // Each agent prefers another server.
+    let names = ["web-1", "web-2", "web-3"];
+    let all: Vec<&ServerProcess> = servers.iter().collect();
+    let agents: Vec<Running> = names
+        .iter()
+        .map(|name| cluster.site.agent(name, &all, true))
+        .collect();
+    let absent = cluster.site.agent("web-off", &all, true);
+    for name in names.iter().chain(&["web-off"]) {
+        servers[0].wait_for(name, "idle");
+    }
+    absent.kill();
+    servers[0].wait_for("web-off", "lost");
+
+    succeeds(&servers[1], &["authority", "rotate", "--period", "1d"]);
+    for server in &servers {
+        wait_until_renewed(server, 3, &["web-off"]);
+    }
+    // A server that was away in the meantime gets the new CA when it starts.
+    let port = servers[2].address.port();
+    assert_eq!(port, cluster.ports[2][0]);
+    servers.pop().expect("three servers").running.kill();
+    servers.push(cluster.server(3));
+    for name in names {
+        servers[2].wait_for(name, "idle");
+    }
+    eventually_or(
+        "every server has the new CA",
+        || status(&servers[0])["servers_waiting"] == serde_json::json!([]),
+        || status(&servers[0]).to_string(),
+    );
+
+    end_the_period(&cluster);
+    for name in names {
+        eventually("the agent trusts only the new CA", || {
+            trusted(&cluster.site.path(&format!("{name}/tls"))) == 1
+        });
+        servers[0].wait_for(name, "idle");
+    }
+    for number in 1..=3 {
+        eventually("the former key is deleted", || {
+            former_keys(&cluster, number) == 0
+        });
+    }
+    // It ended by itself, once, and the log says so.
+    let ends = || servers[0].json(&["audit", "list", "--action", "finish-rotation"]);
+    eventually("it is recorded", || ends() != serde_json::json!([]));
+    assert_eq!(ends().as_array().map(Vec::len), Some(1), "{}", ends());
+    // Every server presents the new CA, and all nodes come back to it.
+    let servers: Vec<ServerProcess> = (1..=3)
+        .zip(servers)
+        .map(|(number, server)| {
+            server.running.kill();
+            cluster.server(number)
+        })
+        .collect();
+    for server in &servers {
+        assert_ne!(server.fingerprint, former);
+        for name in names {
+            server.wait_for(name, "idle");
+        }
+    }
+    let all: Vec<&ServerProcess> = servers.iter().collect();
+    let off = cluster.site.agent("web-off", &all, false);
+    eventually("it says why it cannot connect", || {
+        off.log().contains("join again with a new token")
+    });
+    off.kill();
+    let _off = cluster.site.agent("web-off", &all, true);
+    servers[0].wait_for("web-off", "idle");
+    drop(agents);
 }

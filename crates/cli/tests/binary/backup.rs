@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use bunraku_store::testing::EtcdCluster;
+
 use crate::support::{ServerProcess, Site, all_output, bunraku, eventually, eventually_or, run};
 
 /// Runs a command under a lock, and returns the token that it got.
@@ -124,4 +126,73 @@ fn a_restored_backup_repeats_no_token_and_forgets_no_revocation() {
     server.running.kill();
     let server = site.server("s1", port, &[]);
     assert_eq!(server.json(&["backup", "check"])["epoch"], 1);
+}
+
+/// The steps of the manual for an etcd of one's own, with real etcd.
+#[test]
+fn a_restored_etcd_starts_a_new_epoch_when_the_operator_says_so() {
+    let site = Site::new();
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let mut etcd = runtime.block_on(EtcdCluster::start(1));
+    let endpoint = etcd.endpoints()[0].clone();
+    let mut server = site.server("s1", 0, &["--etcd", &endpoint]);
+    let port = server.address.port();
+    let web = site.agent("web-1", &[&server], true);
+    server.wait_for("web-1", "idle");
+    issue(&server, &site, "alice");
+    let first = token_of(&server);
+    let snapshot = site.path("snapshot.db");
+    let saved = std::process::Command::new("etcdctl")
+        .env("ETCDCTL_API", "3")
+        .args(["--endpoints", &endpoint, "snapshot", "save"])
+        .arg(&snapshot)
+        .output()
+        .expect("etcdctl runs; scripts/setup installs it");
+    assert!(saved.status.success(), "{}", all_output(&saved));
+
+    // What the snapshot does not know: a token, a node, a revocation.
+    let second = token_of(&server);
+    assert!(second > first);
+    let late = site.agent("late", &[&server], true);
+    server.wait_for("late", "idle");
+    issue(&server, &site, "mallory");
+    let revoked = server.operator(&["cert", "revoke", "mallory", "--reason", "stolen"]);
+    assert!(revoked.status.success(), "{}", all_output(&revoked));
+    web.kill();
+    late.kill();
+    assert_eq!(server.running.end(), Some(0));
+    etcd.kill(0);
+    etcd.restore(0, &snapshot);
+    runtime.block_on(etcd.restart(0));
+
+    let server = site.server("s1", port, &["--etcd", &endpoint]);
+    let declared = server.operator(&["backup", "restored"]);
+    assert!(declared.status.success(), "{}", all_output(&declared));
+    assert!(token_of(&server) > second, "tokens only grow");
+    let refused = as_operator(&server, &site.path("alice"));
+    assert!(refused.contains("backup check"), "{refused}");
+    let review = server.json(&["backup", "check"]);
+    assert_eq!(review["epoch"], 1, "{review}");
+    assert_eq!(review["is_reviewed"], false, "{review}");
+    // The node that the snapshot does not know says what to do, and the others come back.
+    let late = site.agent("late", &[&server], false);
+    eventually_or(
+        "the late node says what to do",
+        || late.log().contains("join again with a new token"),
+        || late.log(),
+    );
+    let _web = site.agent("web-1", &[&server], false);
+    server.wait_for("web-1", "idle");
+    let accepted = server.operator(&["backup", "accept"]);
+    assert!(accepted.status.success(), "{}", all_output(&accepted));
+    let alice = as_operator(&server, &site.path("alice"));
+    assert!(alice.starts_with("exit 0"), "{alice}");
+    let mallory = as_operator(&server, &site.path("mallory"));
+    assert!(!mallory.starts_with("exit 0"), "{mallory}");
+    late.kill();
+    let _late = site.agent("late", &[&server], true);
+    server.wait_for("late", "idle");
+    // The log goes on where the snapshot ended, and is intact.
+    let verified = server.operator(&["audit", "verify"]);
+    assert!(verified.status.success(), "{}", all_output(&verified));
 }

@@ -38,24 +38,6 @@ fn server_of(cluster: &Cluster, agent: &Running) -> Option<usize> {
     (1..=4).find(is_there)
 }
 
-fn join(cluster: &Cluster, first: &ServerProcess, number: usize) -> ServerProcess {
-    let invited = first.operator(&["cluster", "invite"]);
-    assert!(invited.status.success(), "{}", all_output(&invited));
-    let token = cluster.site.path("token");
-    std::fs::write(&token, &invited.stdout).expect("written");
-    let (address, token) = (first.address.to_string(), token.display().to_string());
-    let fingerprint = ["--ca-fingerprint", &first.fingerprint];
-    let flags = [
-        &["join", &address],
-        &fingerprint[..],
-        &["--token-file", &token],
-    ]
-    .concat();
-    let joined = cluster.set_up(number, &flags);
-    assert!(joined.status.success(), "{}", all_output(&joined));
-    cluster.server(number)
-}
-
 /// Releases a file for every node; its text is a file of the code.
 fn release(cluster: &Cluster, server: &ServerProcess, nodes: &[String]) {
     let code = cluster.site.path("code");
@@ -109,9 +91,9 @@ fn agents_move_when_their_server_dies_and_a_server_started_without_a_majority_re
             shown.stdout == b"Linux\n"
         });
     }
-    let second = join(&cluster, &first, 2);
-    let third = join(&cluster, &first, 3);
-    let fourth = join(&cluster, &first, 4);
+    let second = cluster.join(&first, 2);
+    let third = cluster.join(&first, 3);
+    let fourth = cluster.join(&first, 4);
     eventually("the data is on three", || {
         status(&first).is_some_and(|status| healthy(&status) == 3)
     });

@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use bunraku_store::testing::free_port;
 use serde_json::Value;
 
-use crate::support::{ServerProcess, Site, bunraku};
+use crate::support::{ServerProcess, Site, all_output, bunraku};
 
 /// The servers' directories and ports.
 pub(crate) struct Cluster {
@@ -64,6 +64,40 @@ impl Cluster {
             command.arg(format!("--{flag}={port}"));
         }
         command.output().expect("it runs")
+    }
+
+    /// Runs `etcdctl` on the datastore of a server, with its credentials.
+    pub(crate) fn etcdctl(&self, number: usize, arguments: &[&str]) -> Output {
+        let tls = self.directory(number).join("cluster/tls");
+        let file = |name: &str| tls.join(name).display().to_string();
+        let endpoint = format!("https://127.0.0.1:{}", self.ports[number - 1][2]);
+        Command::new("etcdctl")
+            .env("ETCDCTL_API", "3")
+            .args(["--endpoints", &endpoint, "--cacert", &file("ca.pem")])
+            .args(["--cert", &file("cert.pem"), "--key", &file("key.pem")])
+            .args(arguments)
+            .output()
+            .expect("etcdctl runs; scripts/setup installs it")
+    }
+
+    /// Lets a server join with a token, and starts it.
+    pub(crate) fn join(&self, first: &ServerProcess, number: usize) -> ServerProcess {
+        let invited = first.operator(&["cluster", "invite"]);
+        assert!(invited.status.success(), "{}", all_output(&invited));
+        let token = self.site.path("token");
+        std::fs::write(&token, &invited.stdout).expect("written");
+        let (address, token) = (first.address.to_string(), token.display().to_string());
+        let flags = [
+            "join",
+            &address,
+            "--ca-fingerprint",
+            &first.fingerprint,
+            "--token-file",
+            &token,
+        ];
+        let joined = self.set_up(number, &flags);
+        assert!(joined.status.success(), "{}", all_output(&joined));
+        self.server(number)
     }
 
     pub(crate) fn server(&self, number: usize) -> ServerProcess {

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
 
 use crate::cluster_support::Cluster;
 use crate::support::{Running, ServerProcess, Site, all_output, bunraku, eventually};
@@ -21,9 +22,14 @@ struct Reply {
 
 impl Console {
     pub(crate) fn start(site: &Site, server: &ServerProcess) -> Self {
+        Self::start_as(site, server, &server.credentials())
+    }
+
+    /// Starts a console with the credentials of somebody.
+    fn start_as(site: &Site, server: &ServerProcess, credentials: &Path) -> Self {
         let mut command = bunraku();
         command.args(["console", "--server", &server.address.to_string()]);
-        command.arg("--credentials").arg(server.credentials());
+        command.arg("--credentials").arg(credentials);
         let mut running = Running::start(command, &site.path("console.log"));
         let mut line = String::new();
         BufReader::new(running.stdout())
@@ -191,4 +197,69 @@ fn a_cluster_is_shown_with_its_servers_and_what_happened() {
             .all(|part| page.contains(part))
     });
     assert!(console.page("/").contains("1 server, healthy"));
+}
+
+#[test]
+fn the_audit_log_is_shown_page_by_page_to_those_who_may_view_everything() {
+    let site = Site::new();
+    let server = site.server("s1", 0, &[]);
+    for number in 0..110 {
+        let reason = format!("token <{number}>");
+        let made = server.operator(&["token", "create", "--audit-reason", &reason]);
+        assert!(made.status.success(), "{}", all_output(&made));
+    }
+    let refused = server.operator(&["node", "disable", "nobody", "--reason", "x"]);
+    assert!(!refused.status.success());
+    let console = Console::start(&site, &server);
+    let newest = console.get("/audit").body;
+    for shown in [
+        "Audit log",
+        "token &#60;109&#62;",
+        "disable-node",
+        "refused (404)",
+        "127.0.0.1",
+    ] {
+        assert!(newest.contains(shown), "{shown}: {newest}");
+    }
+    assert!(
+        !newest.contains("token &#60;0&#62;"),
+        "it is on the next page"
+    );
+    let older = newest.split("href=\"").find(|it| it.contains("before="));
+    let older = older.and_then(|it| it.split('"').next()).expect("a link");
+    let older = console.get(&older.replace("&amp;", "&")).body;
+    assert!(
+        older.contains("token &#60;0&#62;") && older.contains("Newest"),
+        "{older}"
+    );
+    let filtered = console.get("/audit?action=disable-*&outcome=refused").body;
+    assert!(filtered.contains("disable-node"), "{filtered}");
+    assert!(!filtered.contains("create-token"), "{filtered}");
+    let nothing = console.get("/audit?who=nobody").body;
+    assert!(nothing.contains("No records match"), "{nothing}");
+
+    // Rules about one environment do not include the log.
+    let bob = site.path("bob");
+    let out = bob.to_str().expect("text");
+    let issue = [
+        "cert", "issue", "bob", "--role", "operator", "--group", "web",
+    ];
+    let issued = server.operator(&[&issue[..], &["--out", out]].concat());
+    assert!(issued.status.success(), "{}", all_output(&issued));
+    let grant = [
+        "access",
+        "grant",
+        "bob",
+        "viewer",
+        "--environment",
+        "production",
+    ];
+    let granted = server.operator(&grant);
+    assert!(granted.status.success(), "{}", all_output(&granted));
+    let console = Console::start_as(&site, &server, &bob);
+    assert_eq!(console.get("/nodes").status, 200);
+    let denied = console.get("/audit");
+    assert_eq!(denied.status, 403, "{}", denied.body);
+    assert!(denied.body.contains("Access denied"), "{}", denied.body);
+    assert!(!denied.body.contains("create-token"), "{}", denied.body);
 }

@@ -35,6 +35,7 @@ mod puppet_page;
 mod puppet_runs;
 mod puppet_server;
 mod reactors;
+mod rights;
 mod rollbacks;
 mod rollout;
 mod runs;

@@ -169,6 +169,8 @@ fn the_id_of_a_plan_covers_what_each_node_applies_and_how() {
     let held = fleet.id(&["--held"]);
     assert_ne!(held, first);
     let order = fleet.order();
+    let reviewed = fleet.path("reviewed.json");
+    std::fs::write(&reviewed, fleet.plan(&[]).to_string()).expect("written");
     contains(
         &fleet.done(&["plan", "--site", &order]),
         &["the newest catalogs of 2 nodes are not released"],
@@ -184,6 +186,14 @@ fn the_id_of_a_plan_covers_what_each_node_applies_and_how() {
     // What was approved is no longer what would run.
     let expected = ["run", "--site", &order, "--yes", "--expect-plan", &first];
     contains(&fleet.exits(4, &expected), &["the plan has changed"]);
+    let expected = ["run", "--site", &order, "--yes", "--expect-plan", &reviewed];
+    let changed = "web1: catalog ";
+    contains(
+        &fleet.exits(4, &expected),
+        &["Differences from plan", changed],
+    );
+    let nothing = ["run", "--site", &order, "--yes", "--expect-plan", ""];
+    contains(&fleet.exits(64, &nothing), &["neither a plan id"]);
     assert_eq!(fleet.text("web"), "");
     fleet.touch("go");
     fleet.done(&["run", "--site", &order, "--yes", "--expect-plan", &held]);

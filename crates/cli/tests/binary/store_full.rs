@@ -1,7 +1,7 @@
 //! A cluster of one server whose etcd has a quota of 20 MB: full, restarted, and recovered.
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 
 use crate::cluster_support::{Cluster, status};
 use crate::support::{all_output, eventually};
@@ -10,23 +10,6 @@ const PIECE_BYTES: usize = 500_000;
 /// This many pieces use more than the quota without its reserve of a fifth.
 const PIECES: usize = 35;
 const QUOTA: &str = "etcd_flags = [\"--quota-backend-bytes=20971520\"]\n";
-
-/// Runs `etcdctl` with the credentials of the server.
-fn etcdctl(cluster: &Cluster, arguments: &[&str]) -> Output {
-    let tls = cluster.directory(1).join("cluster/tls");
-    let file = |name: &str| tls.join(name).display().to_string();
-    Command::new("etcdctl")
-        .env("ETCDCTL_API", "3")
-        .arg(format!(
-            "--endpoints=https://127.0.0.1:{}",
-            cluster.ports[0][2]
-        ))
-        .args(["--cacert", &file("ca.pem")])
-        .args(["--cert", &file("cert.pem"), "--key", &file("key.pem")])
-        .args(arguments)
-        .output()
-        .expect("etcdctl runs; scripts/setup installs it")
-}
 
 /// Writes one piece of junk past our servers. Returns `false` if etcd refuses it.
 fn put_junk(cluster: &Cluster, value: &Path, number: usize) -> bool {
@@ -76,6 +59,8 @@ fn a_full_etcd_is_reported_survives_a_restart_and_recovers_when_junk_is_deleted(
     assert!(made.status.success(), "{}", all_output(&made));
     let server = cluster.server(1);
     eventually("the space is known", || level(&server) == "\"normal\"");
+    let created = server.operator(&["token", "create"]);
+    assert!(created.status.success(), "{}", all_output(&created));
     let value = cluster.site.path("junk");
     std::fs::write(&value, "x".repeat(PIECE_BYTES)).expect("written");
     fill(&cluster, &value);
@@ -98,9 +83,21 @@ fn a_full_etcd_is_reported_survives_a_restart_and_recovers_when_junk_is_deleted(
     let server = cluster.server(1);
     eventually("it is still full", || level(&server) == "\"full\"");
 
-    let deleted = etcdctl(&cluster, &["del", "--prefix", "junk/"]);
+    // A deletion makes room, so it is not refused, even if it cannot be recorded yet.
+    let tokens = server.json(&["token", "list"]);
+    let token = tokens[0]["id"].as_str().expect("an id").to_owned();
+    let revoked = server.operator(&["token", "revoke", &token]);
+    assert!(revoked.status.success(), "{}", all_output(&revoked));
+    let recorded = || server.json(&["audit", "list", "--action", "revoke-token"]);
+
+    let deleted = cluster.etcdctl(1, &["del", "--prefix", "junk/"]);
     assert!(deleted.status.success(), "{}", all_output(&deleted));
     eventually("it recovers", || level(&server) == "\"normal\"");
+    eventually("the deletion is recorded once", || {
+        let records = recorded();
+        let records = records.as_array().expect("a list").as_slice();
+        matches!(records, [one] if one["outcome"] == "succeeded" && one["number"].is_u64())
+    });
     let shown = server.operator(&["cluster", "status"]);
     assert_eq!(shown.status.code(), Some(0), "{}", all_output(&shown));
     let created = server.operator(&["token", "create"]);

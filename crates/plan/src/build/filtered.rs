@@ -79,7 +79,8 @@ fn refuse_unknown(units: &Units, site: &Site, filter: &Filter) -> Result<(), Pla
         let names = || site.applications.iter().map(|one| one.name.as_str());
         if !names().any(|name| name == wanted) {
             let problem = SiteProblem::new(format!("no application `{wanted}`"));
-            problems.push(match near(wanted, names()) {
+            let hint = near(wanted, names()).or_else(|| listed(names().collect()));
+            problems.push(match hint {
                 Some(hint) => problem.hint(hint),
                 None => problem,
             });
@@ -103,6 +104,17 @@ fn refuse_unknown(units: &Units, site: &Site, filter: &Filter) -> Result<(), Pla
     } else {
         Err(PlanError(problems))
     }
+}
+
+/// Returns a hint with the applications of a site.
+fn listed(names: Vec<&str>) -> Option<String> {
+    const MOST: usize = 10;
+    let more = match names.len().saturating_sub(MOST) {
+        0 => String::new(),
+        more => format!(", and {more} more"),
+    };
+    let first: Vec<&str> = names.iter().copied().take(MOST).collect();
+    (!first.is_empty()).then(|| format!("the site has {}{more}", first.join(", ")))
 }
 
 fn warn_of_parts(units: &Units, site: &Site, keep: &[bool], warnings: &mut Vec<String>) {

@@ -238,6 +238,25 @@ impl EtcdCluster {
         }
     }
 
+    /// Replaces the data of a killed member by a restored snapshot, with `etcdctl`.
+    pub fn restore(&mut self, index: usize, snapshot: &std::path::Path) {
+        let member = &self.members[index];
+        let data = member.directory.join("data");
+        std::fs::remove_dir_all(&data).expect("its data can be removed");
+        let output = std::process::Command::new("etcdctl")
+            .env("ETCDCTL_API", "3")
+            .args(["snapshot", "restore"])
+            .arg(snapshot)
+            .args(["--name", &member.name, "--initial-cluster", &self.initial])
+            .args(["--initial-cluster-token", &self.token])
+            .args(["--initial-advertise-peer-urls", &member.peer_url])
+            .arg("--data-dir")
+            .arg(&data)
+            .output()
+            .expect("etcdctl runs; scripts/setup installs it");
+        assert!(output.status.success(), "{output:?}");
+    }
+
     /// Pauses a member: it keeps its connections open and answers nothing.
     pub fn pause(&self, index: usize) {
         self.members[index].signal(Signal::STOP);
