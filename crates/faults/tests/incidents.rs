@@ -17,6 +17,7 @@ fn found(incidents: Incidents) -> Vec<String> {
             value: None,
         },
         outcome: CallOutcome::Done,
+        request: None,
     };
     check(&History {
         operations: vec![operation],
