@@ -26,7 +26,7 @@ const REDIRECTS: u8 = 3;
 /// The reason why a release is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum ForgeError {
-    #[error("{what} cannot be had from {forge}")]
+    #[error("cannot fetch {what} from {forge}")]
     Download {
         what: String,
         forge: String,

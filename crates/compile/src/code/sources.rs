@@ -355,7 +355,7 @@ impl Resolver<'_> {
                 let fetched = self.submodule(&submodule).await;
                 let fetched = fetched.map_err(|error| {
                     located(error, |message| CompileProblem {
-                        message: format!("the submodule `{shown}` cannot be had: {message}"),
+                        message: format!("cannot fetch the submodule `{shown}`: {message}"),
                         file: Some(".gitmodules".to_owned()),
                         ..CompileProblem::default()
                     })
@@ -521,7 +521,7 @@ fn problem(message: String, hint: Option<String>) -> CodeError {
 
 fn in_puppetfile(error: CodeError, module: &PuppetfileModule) -> CodeError {
     located(error, |message| CompileProblem {
-        message: format!("the module `{}` cannot be had: {message}", module.name),
+        message: format!("cannot fetch the module `{}`: {message}", module.name),
         file: Some(puppetfile::FILE.to_owned()),
         line: Some(module.line),
         column: None,

@@ -38,18 +38,52 @@ impl Compiles {
                 "environment {environment} is compiled by {name}, not by Puppet"
             ))
         })?;
-        let plain = plain.map_err(failed)?;
-        let ours = ready
-            .compiler
-            .compile(&request, &slots)
-            .await
-            .map_err(failed)?;
-        Ok(compared(node, plain, ours.catalog))
+        let ours = ready.compiler.compile(&request, &slots).await;
+        match (plain, ours) {
+            (Ok(plain), Ok(ours)) => Ok(compared(node, plain, ours.catalog)),
+            (Err(plain), Ok(_)) => Err(failed(plain)),
+            (Ok(_), Err(ours)) => Err(only_plain(ours)),
+            // Both say the same. Ours has the place without temporary directories.
+            (Err(_), Err(ours)) => Err(neither(ours)),
+        }
     }
 }
 
 fn failed(failure: CompileFailure) -> ServiceError {
     failure.into_service_error("cannot compare the catalogs")
+}
+
+fn neither(failure: CompileFailure) -> ServiceError {
+    with_prefix(
+        failure,
+        "neither Bunraku nor plain Puppet compiles a catalog",
+    )
+}
+
+fn only_plain(failure: CompileFailure) -> ServiceError {
+    with_prefix(
+        failure,
+        "plain Puppet compiles a catalog, and Bunraku does not",
+    )
+}
+
+fn with_prefix(failure: CompileFailure, prefix: &str) -> ServiceError {
+    match failure {
+        CompileFailure::Problems(mut problems) => {
+            for problem in &mut problems {
+                if let Some(file) = &problem.file {
+                    let line = problem.line.map(|line| format!(":{line}"));
+                    let line = line.unwrap_or_default();
+                    problem.message = format!("{file}{line}: {}", problem.message);
+                }
+            }
+            if let Some(first) = problems.first_mut() {
+                first.message = format!("{prefix}: {}", first.message);
+            }
+            failed(CompileFailure::Problems(problems))
+        }
+        other => failed(other),
+    }
 }
 
 fn compared(node: &NodeName, mut plain: Catalog, mut ours: Catalog) -> PuppetComparison {

@@ -150,12 +150,12 @@ async fn a_module_that_cannot_be_had_fails_the_deploy_at_its_line_and_changes_no
         (
             format!("mod 'good', git: '{url}'\nmod 'bad', git: '{url}', tag: 'v9'\n"),
             2,
-            "the module `bad` cannot be had: `v9` is not in",
+            "cannot fetch the module `bad`: `v9` is not in",
         ),
         (
             format!("mod 'good', git: '{url}'\n\nmod 'bad', git: '{url}-missing'\n"),
             3,
-            "the module `bad` cannot be had: git failed",
+            "cannot fetch the module `bad`: git failed",
         ),
         (
             "mod 'bad', git: 'git://h/x'\n".to_owned(),
