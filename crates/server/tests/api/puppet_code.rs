@@ -484,12 +484,20 @@ async fn config_version_runs_in_a_sandbox_and_its_result_is_the_version_of_catal
     server.shutdown().await;
 }
 
+/// Code that never ends, and takes all the processors, memory, threads and processes it can get.
+const ENDLESS: &str = r#"
+node 'loop-1' { $x = inline_template('<% loop { } %>') }
+node 'loop-2' { $x = inline_template('<% a = []; loop { begin; a << "x" * 1_000_000; rescue NoMemoryError; a = []; end } %>') }
+node 'loop-3' { $x = inline_template('<% loop { begin; Thread.new { loop { } }; rescue ThreadError; sleep 0.1; end } %>') }
+node 'loop-4' { $x = inline_template('<% loop { begin; fork; rescue SystemCallError; nil; end } %>') }
+"#;
+
 #[tokio::test]
 async fn an_environment_that_hangs_does_not_delay_another_one() {
     let puppet = std::sync::Arc::new(PuppetOptions::default());
     let mut server = TestServer::start_with(|options| {
         options.services.compiles.puppet = puppet;
-        options.services.compiles.concurrency = 2;
+        options.services.compiles.concurrency = 4;
     })
     .await;
     let hanging = ["loop-1", "loop-2", "loop-3", "loop-4"];
@@ -498,9 +506,8 @@ async fn an_environment_that_hangs_does_not_delay_another_one() {
         facts(&client, node, &json!({"role": "web"})).await;
     }
     // Its limit is longer than this test may take.
-    let settings = "compiler: puppet\ntime_limit: 3600\nworkers: 4\n";
-    let endless = "node default { $x = inline_template('<% loop { } %>') }\n";
-    let hostile = Repository::new(&[("manifests/site.pp", endless), ("bunraku.yaml", settings)]);
+    let settings = "compiler: puppet\ntime_limit: 3600\nworkers: 4\nmemory_limit: 256\n";
+    let hostile = Repository::new(&[("manifests/site.pp", ENDLESS), ("bunraku.yaml", settings)]);
     add(&server, "hostile", &hostile.url()).await;
     let assign = AssignRequest {
         environment: "hostile".parse().expect("a name"),
