@@ -148,6 +148,10 @@ const ALIASES: &[(Entity, &str, &str)] = &[
     (Entity::Events, "corrective_change", "corrective"),
 ];
 
+/// PuppetDB's fields of nodes that are gone. Such nodes are not in the index, so the fields are
+/// always null. They are known because most queries of Puppet code ask for it.
+const ALWAYS_NULL: Fields = &[("deactivated", Node), ("expired", Node)];
+
 impl Entity {
     pub(crate) const NAMES: &'static [(&'static str, Self)] = &[
         ("nodes", Self::Nodes),
@@ -188,8 +192,13 @@ impl Entity {
             .iter()
             .find(|(entity, alias, _)| *entity == self && *alias == name);
         let name = alias.map_or(name, |(_, _, field)| field);
-        let found = self.fields().iter().find(|(known, _)| *known == name);
-        found.copied()
+        let more = if self == Self::Nodes {
+            ALWAYS_NULL
+        } else {
+            &[]
+        };
+        let mut known = self.fields().iter().chain(more);
+        known.find(|(known, _)| *known == name).copied()
     }
 
     /// Returns the columns to show when a query names none.

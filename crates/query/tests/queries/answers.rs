@@ -79,6 +79,15 @@ fn an_absent_value_is_like_nothing_and_not_is_the_rest() {
     "#]],
     );
     check("nodes[certname] { facts.os is null }", expect!["new-1\n"]);
+    // Nodes that PuppetDB would call deactivated or expired are not in the index.
+    check(
+        "inventory[certname] { facts.os.family = \"Debian\" and nodes { deactivated is null and expired is null } }",
+        expect![[r#"
+        db-1
+        web-1
+    "#]],
+    );
+    check("nodes[certname] { deactivated is not null }", expect![""]);
     check(
         "nodes[certname] { facts is not null and facts.empty is not null }",
         expect![[r#"
