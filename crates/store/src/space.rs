@@ -11,6 +11,9 @@ const LARGEST_RESERVE: u64 = 1 << 30;
 /// Without a known quota, less unused space than this is not worth a pause of a member.
 const WORTH_RECLAIMING: u64 = 512 << 20;
 
+/// Files with the same data differ by less than this, or by a tenth of their size.
+const SAME_SIZE: u64 = 1 << 20;
+
 /// The space of one member of a store.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MemberSpace {
@@ -131,6 +134,16 @@ impl StoreSpace {
         self.is_alarm_raised || members.any(|member| member.is_worth_reclaiming(level))
     }
 
+    /// Returns whether a member's file is larger than those of others: all of them hold the same
+    /// data, so after a defragmentation it still contains history that the others have dropped.
+    pub fn is_oversized(&self, name: &str) -> bool {
+        let least = self.members.iter().map(|member| member.size_bytes).min();
+        let least = least.unwrap_or_default();
+        let slack = (least / 10).max(SAME_SIZE);
+        let mut members = self.members.iter();
+        members.any(|member| member.name == name && member.size_bytes > least + slack)
+    }
+
     /// Returns whether every member would accept writes if the alarm were cleared.
     pub fn has_room_below_quota(&self) -> bool {
         self.members.iter().all(|member| {
@@ -219,6 +232,24 @@ mod tests {
         assert!(!worth(500, 1, None));
         assert!(worth(1_000, 400, None));
         assert!(!worth(2_000, 1_200, None), "most of it is used");
+    }
+
+    #[test]
+    fn a_member_that_kept_its_history_is_larger_than_the_others() {
+        let named = |name: &str, size: u64| MemberSpace {
+            name: name.to_owned(),
+            ..member(size, 1, None)
+        };
+        let space = StoreSpace {
+            members: vec![
+                named("a", 40 << 20),
+                named("b", 43 << 20),
+                named("c", 50 << 20),
+            ],
+            is_alarm_raised: false,
+        };
+        let oversized = ["a", "b", "c", "d"].map(|name| space.is_oversized(name));
+        assert_eq!(oversized, [false, false, true, false]);
     }
 
     #[test]

@@ -29,7 +29,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use etcd_client::{GetOptions, GetResponse, LeaseTimeToLiveOptions, TxnOpResponse, TxnResponse};
+use etcd_client::{
+    CompactionOptions, GetOptions, GetResponse, LeaseTimeToLiveOptions, TxnOpResponse, TxnResponse,
+};
 
 pub use options::{EtcdIdentity, EtcdOptions, EtcdTls};
 pub use v2::{EtcdV2, EtcdV2Changes, EtcdV2Entry, EtcdV2Error};
@@ -336,7 +338,10 @@ impl Store for EtcdStore {
         let answer = self
             .inner
             .call(Repeat::Always, |_, mut member| async move {
-                member.keys.compact(number(at), None).await
+                // It returns when this member has dropped the history. Others follow in their own
+                // time (`reclaim_space` waits for them).
+                let options = CompactionOptions::new().with_physical();
+                member.keys.compact(number(at), Some(options)).await
             })
             .await;
         match answer {

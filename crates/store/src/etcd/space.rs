@@ -9,6 +9,7 @@ use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
 use etcd_client::{AlarmAction, AlarmOptions, AlarmType, StatusResponse};
+use tokio::time::Instant;
 
 use super::failure::{Failure, NoAnswer};
 use super::inner::Inner;
@@ -19,6 +20,11 @@ use crate::{MemberSpace, StoreError, StoreSpace};
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The time limit for the defragmentation of one member. Large files take minutes.
 const DEFRAGMENTATION: Duration = Duration::from_secs(1_800);
+
+/// The time limit for a member to drop the history that others have dropped.
+const COMPACTION: Duration = Duration::from_secs(60);
+/// The first pause before such a member is defragmented again.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
 
 /// The reason why no space was reclaimed.
 #[derive(Debug, thiserror::Error)]
@@ -97,28 +103,62 @@ impl Inner {
     /// Defragments one member after the other, then clears the alarm if there is room.
     pub(super) async fn reclaim_space(&self) -> Result<(), StoreError> {
         let before = self.observe_space().await?;
-        for member in self.members_to_defragment(&before).await? {
-            // The others have to carry the cluster while this one pauses.
-            if !before.is_alarm_raised {
-                self.leader_of_all().await?;
-            }
-            tracing::info!(member = member.endpoint, "defragmenting a datastore");
-            let mut client = member.status.clone();
-            let work = tokio::time::timeout(DEFRAGMENTATION, client.defragment());
-            let outcome = match work.await {
-                Ok(outcome) => outcome.map(drop).map_err(Failure::from),
-                Err(_) => Err(Failure::Unknown(Box::new(NoAnswer(DEFRAGMENTATION)))),
-            };
-            outcome.map_err(|failure| {
-                StoreError::Unavailable(failure.at(&member.endpoint).into_source())
-            })?;
+        let members = self.members_to_defragment(&before).await?;
+        let is_urgent = before.is_alarm_raised;
+        for member in &members {
+            self.defragment(member, is_urgent).await?;
         }
+        self.defragment_late_members(is_urgent).await?;
         let after = self.observe_space().await?;
         if after.is_alarm_raised && after.has_room_below_quota() {
             self.clear_alarm().await?;
             self.observe_space().await?;
         }
         Ok(())
+    }
+
+    async fn defragment(&self, member: &Member, is_urgent: bool) -> Result<(), StoreError> {
+        // The others have to carry the cluster while this one pauses.
+        if !is_urgent {
+            self.leader_of_all().await?;
+        }
+        tracing::info!(member = member.endpoint, "defragmenting a datastore");
+        let mut client = member.status.clone();
+        let work = tokio::time::timeout(DEFRAGMENTATION, client.defragment());
+        let outcome = match work.await {
+            Ok(outcome) => outcome.map(drop).map_err(Failure::from),
+            Err(_) => Err(Failure::Unknown(Box::new(NoAnswer(DEFRAGMENTATION)))),
+        };
+        outcome
+            .map_err(|failure| StoreError::Unavailable(failure.at(&member.endpoint).into_source()))
+    }
+
+    /// Repeats the work on members that stayed larger than others with the same data. Each member
+    /// applies a compaction in its own time, and what it drops after its defragmentation stays in
+    /// its file. The size of a file after a defragmentation is exact, unlike the space that etcd
+    /// reports as used, which it updates only with later writes.
+    async fn defragment_late_members(&self, is_urgent: bool) -> Result<(), StoreError> {
+        let deadline = Instant::now() + COMPACTION;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let space = self.observe_space().await?;
+            let members = self.members.all();
+            let late = members.iter().filter(|it| space.is_oversized(&it.endpoint));
+            let late: Vec<Member> = late.cloned().collect();
+            if late.is_empty() {
+                return Ok(());
+            }
+            if Instant::now() >= deadline {
+                // Better some space than none. The next attempt returns the rest.
+                tracing::warn!(%space, "a datastore takes long to drop its history");
+                return Ok(());
+            }
+            tokio::time::sleep(pause).await;
+            pause *= 2;
+            for member in &late {
+                self.defragment(member, is_urgent).await?;
+            }
+        }
     }
 
     /// Returns the members whose file has unused space, the leader last.
