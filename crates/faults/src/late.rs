@@ -53,8 +53,11 @@ pub fn delay() -> Duration {
             lateness.chance = seed.map(Chance::new);
         }
         if lateness.count > 0 {
-            // For the checker: a fault that delays nothing is not a fault.
-            let _ = std::fs::write(file.with_extension("delayed"), lateness.count.to_string());
+            // For the checker: a fault that delays nothing is not a fault. Replaced in one step,
+            // because the checker may read it at any time.
+            let new = file.with_extension("delayed.new");
+            let _ = std::fs::write(&new, lateness.count.to_string())
+                .and_then(|()| std::fs::rename(&new, file.with_extension("delayed")));
         }
     }
     let Some(chance) = &lateness.chance else {
