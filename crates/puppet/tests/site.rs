@@ -1,7 +1,7 @@
 //! Sites as users write them: text in, text out.
 
 use bunraku_puppet::{Limits, NoModules, Site, evaluate_site};
-use expect_test::{Expect, expect};
+use expect_test::{Expect, expect, expect_file};
 
 /// The example's application, as one file.
 pub(crate) const LAMP: &str = concat!(
@@ -63,65 +63,7 @@ fn check(site: &str, expected: Expect) {
 #[test]
 fn the_seeds_site_is_evaluated_as_it_is_written() {
     let text = evaluated(&[("lamp.pp", LAMP), ("site.pp", SITE)]);
-    expect![[r#"
-        Lamp[app2]
-          Lamp::Mysql[app2] on dev1.devco.net
-            produces Sql[app2]
-            db_user = user
-            db_password = secret
-            host = db.app2.example.com
-            database = app2
-          Lamp::Webapp[app2-1] on dev2.devco.net
-            consumes Sql[app2]
-            db_user = user
-            db_password = secret
-            db_host = db.app2.example.com
-            db_port = 3306
-            docroot = /var/www/app2-1
-          Lamp::Webapp[app2-2] on dev3.devco.net
-            consumes Sql[app2]
-            db_user = user
-            db_password = secret
-            db_host = db.app2.example.com
-            db_port = 3306
-            docroot = /var/www/app2-2
-          Lamp::Webapp[app2-3] on dev4.devco.net
-            consumes Sql[app2]
-            db_user = user
-            db_password = secret
-            db_host = db.app2.example.com
-            db_port = 3306
-            docroot = /var/www/app2-3
-        Lamp[app1]
-          Lamp::Mysql[app1] on dev1.devco.net
-            produces Sql[app1]
-            db_user = user
-            db_password = secret
-            host = db.app1.example.com
-            database = app1
-          Lamp::Webapp[app1-1] on dev2.devco.net
-            consumes Sql[app1]
-            db_user = user
-            db_password = secret
-            db_host = db.app1.example.com
-            db_port = 3306
-            docroot = /var/www/app1-1
-          Lamp::Webapp[app1-2] on dev3.devco.net
-            consumes Sql[app1]
-            db_user = user
-            db_password = secret
-            db_host = db.app1.example.com
-            db_port = 3306
-            docroot = /var/www/app1-2
-          Lamp::Webapp[app1-3] on dev4.devco.net
-            consumes Sql[app1]
-            db_user = user
-            db_password = secret
-            db_host = db.app1.example.com
-            db_port = 3306
-            docroot = /var/www/app1-3
-    "#]]
-    .assert_eq(&text);
+    expect_file!["snapshots/example_site.txt"].assert_eq(&text);
 }
 
 #[test]

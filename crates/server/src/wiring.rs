@@ -43,7 +43,7 @@ use bunraku_control::{
     Commands, Epoch, FactHooks, FactOptions, Facts, Metrics, Nodes, Presence, PresenceOptions,
     ReportOptions, Reports, RestoreSigns, ServiceError,
 };
-use bunraku_cues::reactors::{FactNews, ReactorInbox};
+use bunraku_cues::reactors::{FactNews, ReactorInbox, ReactorLinks};
 use bunraku_cues::{Locks, Once, Reactors, Triggers};
 use bunraku_orchestrate::{
     Approvals, Orchestration, OrchestrationLinks, OrchestrationOptions, Outputs, Plans,
@@ -466,10 +466,10 @@ async fn build_services(
         store.clone(),
         clock.clone(),
         id,
-        reports.clone(),
-        plans.clone(),
         options.orchestration.clone(),
         OrchestrationLinks {
+            reports: reports.clone(),
+            plans: plans.clone(),
             audit: audit.clone().into(),
             reactors: inbox.clone(),
             find_nodes: Arc::new(queries.clone()),
@@ -479,10 +479,12 @@ async fn build_services(
         store.clone(),
         clock.clone(),
         inbox,
-        facts.clone(),
-        reports.clone(),
-        Arc::new(queries.clone()),
-        Arc::clone(&metrics),
+        ReactorLinks {
+            facts: facts.clone(),
+            reports: reports.clone(),
+            find_nodes: Arc::new(queries.clone()),
+            metrics: Arc::clone(&metrics),
+        },
     )
     .with_audit(audit.clone());
     let board = TargetBoard::new(store.clone());
@@ -525,11 +527,8 @@ async fn build_services(
         plans,
         contents: Contents::new(blobs.clone(), catalogs.clone()),
         once: Once::new(store.clone(), clock.clone())
-            .in_epoch(epoch.clone())
-            .with_queries(Arc::new(queries.clone())),
-        locks: Locks::new(store.clone(), clock.clone())
-            .in_epoch(epoch)
-            .with_queries(Arc::new(queries.clone())),
+            .on_server(epoch.clone(), Arc::new(queries.clone())),
+        locks: Locks::new(store.clone(), clock.clone()).on_server(epoch, Arc::new(queries.clone())),
         queries,
         board: board.clone(),
         catalogs,

@@ -5,15 +5,14 @@
 //! work and are not part of the project.
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 
 use bunraku_states::{Input, Target, World, compile};
 use serde_json::{Value, json};
 
-use crate::salt_comparison::salt_python;
+use crate::salt_comparison::{ask_salt, salt_python};
 use crate::support::{Memory, debian_facts};
 
 const NODE: &str = "web1.example.net";
@@ -88,22 +87,13 @@ fn salts(python: &Path, formula: &Formula, names: &[String]) -> BTreeMap<String,
     let ours = bunraku_states::grains(NODE, &debian_facts());
     std::fs::write(&grains, Value::Object(ours).to_string()).expect("a file");
     let driver = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/salt_driver.py");
-    let mut child = Command::new(python)
-        .arg(driver)
+    let mut salt = Command::new(python);
+    salt.arg(driver)
         .arg(work.path().join("salt"))
         .args([formula.directory.as_path(), formula.pillar.path()])
         .arg("states")
-        .arg(grains)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("Salt starts");
-    let mut input = child.stdin.take().expect("a pipe");
-    let lines = names.join("\n");
-    let writer = std::thread::spawn(move || input.write_all(lines.as_bytes()).expect("Salt reads"));
-    let output = child.wait_with_output().expect("Salt ends");
-    writer.join().expect("the names are written");
+        .arg(grains);
+    let output = ask_salt(salt, names);
     let text = String::from_utf8_lossy(&output.stdout);
     (text.lines().filter(|line| line.starts_with('{')))
         .map(|line| {

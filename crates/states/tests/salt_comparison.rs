@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 
 use crate::support::{Memory, apply_noop, compiled, run};
@@ -139,6 +139,22 @@ pub(crate) fn salt_python() -> PathBuf {
     PathBuf::from(String::from_utf8(output.stdout).expect("a path").trim())
 }
 
+/// Runs the driver with the names of state files, one per line.
+pub(crate) fn ask_salt(mut driver: Command, names: &[String]) -> Output {
+    let mut child = driver
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("Salt starts");
+    let mut input = child.stdin.take().expect("a pipe");
+    let lines = names.join("\n");
+    let writer = std::thread::spawn(move || input.write_all(lines.as_bytes()).expect("Salt reads"));
+    let output = child.wait_with_output().expect("Salt ends");
+    writer.join().expect("the names are written");
+    output
+}
+
 /// A real run, or a noop run (Salt's `test=True`, our `--noop`).
 #[derive(Clone, Copy, PartialEq)]
 enum Mode {
@@ -154,23 +170,14 @@ fn salt_answers(
     names: &[String],
 ) -> BTreeMap<String, Answer> {
     let driver = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/salt_driver.py");
-    let mut child = Command::new(salt_python())
-        .arg(driver)
+    let mut salt = Command::new(salt_python());
+    salt.arg(driver)
         .args([work.join("salt"), states.to_owned(), pillar.to_owned()])
         .arg(match mode {
             Mode::Apply => "apply",
             Mode::Test => "test",
-        })
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("Salt starts");
-    let mut input = child.stdin.take().expect("a pipe");
-    let lines = names.join("\n");
-    let writer = std::thread::spawn(move || input.write_all(lines.as_bytes()).expect("Salt reads"));
-    let output = child.wait_with_output().expect("Salt ends");
-    writer.join().expect("the names are written");
+        });
+    let output = ask_salt(salt, names);
     let text = String::from_utf8_lossy(&output.stdout);
     let answers: BTreeMap<String, Answer> =
         (text.lines().map(|line| salt_answer(mode, line))).collect();

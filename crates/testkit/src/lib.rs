@@ -1,4 +1,4 @@
-//! Waits, randomness and Puppet set-ups for the tests of every crate. Development only.
+//! Waits, randomness, Puppet set-ups and shell words for the tests of every crate. Development only.
 //!
 //! A test waits for a condition, never for a duration: [`eventually`] and
 //! [`appears`] look until the condition holds, and fail with the caller's location
@@ -8,12 +8,14 @@
 pub mod blocking;
 mod chance;
 mod puppet;
+mod shell;
 
 use std::panic::Location;
 use std::time::Duration;
 
 pub use chance::Chance;
 pub use puppet::puppet_options;
+pub use shell::shell_words;
 
 /// The time limit for everything that must happen. It is long on purpose: a busy
 /// machine is slow, and only a test that fails anyway waits for it.

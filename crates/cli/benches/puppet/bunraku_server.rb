@@ -79,8 +79,7 @@ class BunrakuServer
   end
 
   def end
-    Process.kill('TERM', @pid)
-    Process.wait(@pid)
+    Measure.stop(@pid)
   end
 
   private

@@ -68,6 +68,12 @@ module Measure
     output
   end
 
+  # Ends a process, and waits for its end.
+  def stop(pid)
+    Process.kill('TERM', pid)
+    Process.wait(pid)
+  end
+
   def free_port
     TCPServer.open('127.0.0.1', 0) { |server| server.addr[1] }
   end

@@ -50,8 +50,7 @@ class PuppetServer
   end
 
   def end
-    Process.kill('TERM', @pid)
-    Process.wait(@pid)
+    Measure.stop(@pid)
   end
 
   private

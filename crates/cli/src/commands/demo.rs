@@ -98,9 +98,10 @@ async fn perform(
     stage: &mut Stage,
     arguments: &DemoArguments,
 ) -> Result<Exit, Failure> {
+    let mut play = Play { fleet, stage };
     match arguments.cluster {
-        Some(servers) => perform_cluster(fleet, stage, servers).await?,
-        None => perform_single(fleet, stage).await?,
+        Some(servers) => play.cluster(servers).await?,
+        None => play.single_server().await?,
     }
     if arguments.keep {
         fleet.show_what_to_try(stage)?;
@@ -109,102 +110,105 @@ async fn perform(
     Ok(Exit::Done)
 }
 
-/// The demo of one server.
-async fn perform_single(fleet: &mut DemoFleet, stage: &mut Stage) -> Result<(), Failure> {
-    stage
-        .act("A server starts, with its own database and its own certificate authority.")
-        .await?;
-    limited(async {
-        fleet.start_server(stage).await?;
-        fleet.start_console(stage).await
-    })
-    .await?;
-    stage
-        .act("Four machines join with one-time tokens, and report their facts.")
-        .await?;
-    limited(async {
-        fleet.start_agents(stage).await?;
-        fleet.wait_until_all_answer(stage).await
-    })
-    .await?;
-    stage
-        .act("Code comes from git. Catalogs are compiled ahead of time, and held.")
-        .await?;
-    limited(fleet.deploy(stage)).await?;
-    stage
-        .act("Half of the nodes get the release, and apply it at once.")
-        .await?;
-    limited(fleet.release_to_half(stage)).await?;
-    stage.act("It works, so the other half follows.").await?;
-    limited(fleet.release_to_all(stage)).await?;
-    stage
-        .act("A bad change goes out, and one command rolls it back.")
-        .await?;
-    limited(fleet.roll_back(stage)).await?;
-    stage
-        .act("Two applications run in order: every web node waits for its database.")
-        .await?;
-    limited(fleet.run_site(stage)).await?;
-    stage
-        .act("The server is killed (kill -9) while a command waits for a node that is away.")
-        .await?;
-    limited(async {
-        fleet.disable_one(stage).await?;
-        fleet.lose_the_server(stage).await
-    })
-    .await?;
-    stage
-        .act("Three web nodes ask the load balancer to refresh: it runs once for all of them.")
-        .await?;
-    limited(fleet.cue(stage)).await?;
-    fleet
-        .summarise(
-            stage,
-            "bunraku demo --servers 3, or docs/getting-started.md",
-        )
-        .await
+/// The demo as a sequence of acts.
+struct Play<'a> {
+    fleet: &'a mut DemoFleet,
+    stage: &'a mut Stage,
 }
 
-/// The demo of a cluster.
-async fn perform_cluster(
-    fleet: &mut DemoFleet,
-    stage: &mut Stage,
-    servers: usize,
-) -> Result<(), Failure> {
-    stage
-        .act(&format!(
-            "{} servers form a cluster; {servers} of them store the data.",
-            servers + 1
-        ))
-        .await?;
-    limited(async {
-        fleet.start_cluster(servers, stage).await?;
-        fleet.start_console(stage).await
-    })
-    .await?;
-    stage
-        .act("Four machines join. Each knows one server, and learns about the others.")
-        .await?;
-    limited(async {
-        fleet.start_agents(stage).await?;
-        fleet.wait_until_all_answer(stage).await
-    })
-    .await?;
-    stage
-        .act("Code comes from git. It is compiled ahead of time, and released to all nodes.")
-        .await?;
-    limited(fleet.deploy_and_release_slowly(stage)).await?;
-    stage
-        .act("An ordered run starts, and the server that leads it is killed (kill -9).")
-        .await?;
-    limited(fleet.run_through_a_kill(stage)).await?;
-    stage
-        .act("A server that stores data is killed (kill -9), and the spare replaces it.")
-        .await?;
-    limited(fleet.lose_a_datastore(stage)).await?;
-    fleet
-        .summarise(stage, "bunraku demo --keep, or docs/cluster.md")
+impl Play<'_> {
+    /// Announces an act with one sentence, and performs it.
+    async fn act(
+        &mut self,
+        sentence: &str,
+        perform: impl AsyncFnOnce(&mut DemoFleet, &mut Stage) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        self.stage.act(sentence).await?;
+        limited(perform(self.fleet, self.stage)).await
+    }
+
+    /// The act in which the four machines join.
+    async fn nodes_join(&mut self, sentence: &str) -> Result<(), Failure> {
+        self.act(sentence, async |fleet, stage| {
+            fleet.start_agents(stage).await?;
+            fleet.wait_until_all_answer(stage).await
+        })
         .await
+    }
+
+    async fn single_server(&mut self) -> Result<(), Failure> {
+        let sentence = "A server starts, with its own database and its own certificate authority.";
+        self.act(sentence, async |fleet, stage| {
+            fleet.start_server(stage).await?;
+            fleet.start_console(stage).await
+        })
+        .await?;
+        self.nodes_join("Four machines join with one-time tokens, and report their facts.")
+            .await?;
+        let sentence = "Code comes from git. Catalogs are compiled ahead of time, and held.";
+        self.act(sentence, async |fleet, stage| fleet.deploy(stage).await)
+            .await?;
+        let sentence = "Half of the nodes get the release, and apply it at once.";
+        self.act(sentence, async |fleet, stage| {
+            fleet.release_to_half(stage).await
+        })
+        .await?;
+        let sentence = "It works, so the other half follows.";
+        self.act(sentence, async |fleet, stage| {
+            fleet.release_to_all(stage).await
+        })
+        .await?;
+        let sentence = "A bad change goes out, and one command rolls it back.";
+        self.act(sentence, async |fleet, stage| fleet.roll_back(stage).await)
+            .await?;
+        let sentence = "Two applications run in order: every web node waits for its database.";
+        self.act(sentence, async |fleet, stage| fleet.run_site(stage).await)
+            .await?;
+        let sentence =
+            "The server is killed (kill -9) while a command waits for a node that is away.";
+        self.act(sentence, async |fleet, stage| {
+            fleet.disable_one(stage).await?;
+            fleet.lose_the_server(stage).await
+        })
+        .await?;
+        let sentence =
+            "Three web nodes ask the load balancer to refresh: it runs once for all of them.";
+        self.act(sentence, async |fleet, stage| fleet.cue(stage).await)
+            .await?;
+        let next = "bunraku demo --servers 3, or docs/getting-started.md";
+        self.fleet.summarise(self.stage, next).await
+    }
+
+    async fn cluster(&mut self, servers: usize) -> Result<(), Failure> {
+        let members = servers + 1;
+        let sentence =
+            format!("{members} servers form a cluster; {servers} of them store the data.");
+        self.act(&sentence, async |fleet, stage| {
+            fleet.start_cluster(servers, stage).await?;
+            fleet.start_console(stage).await
+        })
+        .await?;
+        self.nodes_join("Four machines join. Each knows one server, and learns about the others.")
+            .await?;
+        let sentence =
+            "Code comes from git. It is compiled ahead of time, and released to all nodes.";
+        self.act(sentence, async |fleet, stage| {
+            fleet.deploy_and_release_slowly(stage).await
+        })
+        .await?;
+        let sentence = "An ordered run starts, and the server that leads it is killed (kill -9).";
+        self.act(sentence, async |fleet, stage| {
+            fleet.run_through_a_kill(stage).await
+        })
+        .await?;
+        let sentence = "A server that stores data is killed (kill -9), and the spare replaces it.";
+        self.act(sentence, async |fleet, stage| {
+            fleet.lose_a_datastore(stage).await
+        })
+        .await?;
+        let next = "bunraku demo --keep, or docs/cluster.md";
+        self.fleet.summarise(self.stage, next).await
+    }
 }
 
 /// Limits the time of one act. The time in which the reader reads does not count.

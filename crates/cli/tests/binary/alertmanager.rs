@@ -6,8 +6,8 @@ use std::process::{Child, Command, Stdio};
 
 use bunraku_store::testing::free_port;
 
-use crate::reactors::said;
-use crate::support::{ServerProcess, Site, all_output, eventually, run, write_and_commit};
+use crate::reactors::{deploy_rules, said};
+use crate::support::{ONE_GROUP, ServerProcess, Site, eventually, write_and_commit};
 
 const RULES: &str = "\
 clean:
@@ -134,15 +134,10 @@ receivers:
 
 fn repository(site: &Site) -> PathBuf {
     let code = site.path("code");
-    std::fs::create_dir_all(code.join("reactors")).expect("a directory");
-    run(&code, "git", &["init", "--quiet", "--initial-branch=main"]);
     write_and_commit(
         &code,
         &[
-            (
-                "site.yaml",
-                "groups: {all: {nodes: '*', resources: all.yaml}}\n",
-            ),
+            ONE_GROUP,
             (
                 "all.yaml",
                 "resources:\n  File[/etc/motd]: {content: hello}\n",
@@ -176,33 +171,19 @@ fn alerts_of_a_real_alertmanager_start_runs_with_their_labels() {
              $BUNRAKU_LABEL_INSTANCE $BUNRAKU_LABEL_SEVERITY\" >> {}",
             site.path(node).with_extension("runs").display()
         );
-        let flags = [
-            "--run-method",
-            "command",
-            "--run-command",
-            &script,
-            "--run-interval",
-            "0s",
-        ];
-        agents.push(site.agent_with(node, &[&server], true, &flags));
-        server.wait_for(node, "idle");
+        agents.push(site.script_agent(node, &server, &script));
     }
     let (db, web) = (
         site.path("db-1").with_extension("runs"),
         site.path("web-1").with_extension("runs"),
     );
-    let code = repository(&site);
-    let url = format!("file://{}", code.display());
-    let added = server.json(&["environment", "add", "production", &url]);
-    let secret = added["hook_secret"].as_str().expect("a secret");
-    let (deployed, text) = said(&server, &["environment", "deploy", "production", "--wait"]);
-    assert_eq!(deployed, Some(0), "{text}");
+    let secret = deploy_rules(&server, &repository(&site));
     eventually("the rules are there", || {
         said(&server, &["reactor", "list"])
             .1
             .contains("(ordered run)")
     });
-    let manager = Alertmanager::start(&site, &server.address.to_string(), secret);
+    let manager = Alertmanager::start(&site, &server.address.to_string(), &secret);
     alone_and_in_a_group(&manager, &db, &web);
     resolved(&manager, &db);
     unknown(&server, &manager);
@@ -284,22 +265,8 @@ fn a_server_that_is_away_for_a_while_gets_the_alert_later_and_reacts_once() {
     let address = server.address;
     let runs = site.path("runs");
     let script = format!("echo run >> {}", runs.display());
-    let flags = [
-        "--run-method",
-        "command",
-        "--run-command",
-        &script,
-        "--run-interval",
-        "0s",
-    ];
-    let _agent = site.agent_with("db-1", &[&server], true, &flags);
-    server.wait_for("db-1", "idle");
-    let code = repository(&site);
-    let url = format!("file://{}", code.display());
-    let added = server.json(&["environment", "add", "production", &url]);
-    let secret = added["hook_secret"].as_str().expect("a secret").to_owned();
-    let deployed = server.operator(&["environment", "deploy", "production", "--wait"]);
-    assert!(deployed.status.success(), "{}", all_output(&deployed));
+    let _agent = site.script_agent("db-1", &server, &script);
+    let secret = deploy_rules(&server, &repository(&site));
     let manager = Alertmanager::start(&site, &address.to_string(), &secret);
     server.running.kill();
     manager.alert("DiskFull", "db-1:9100", false);

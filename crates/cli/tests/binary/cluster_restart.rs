@@ -8,7 +8,7 @@ use bunraku_model::ContentId;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::cluster_support::{Cluster, healthy, status};
-use crate::support::{Running, ServerProcess, all_output, eventually, run};
+use crate::support::{Running, ServerProcess, all_output, eventually, write_and_commit};
 
 /// Returns the servers in the order in which a node of this name tries them.
 fn order(cluster: &Cluster, node: &str) -> [usize; 4] {
@@ -42,7 +42,6 @@ fn server_of(cluster: &Cluster, agent: &Running) -> Option<usize> {
 fn release(cluster: &Cluster, server: &ServerProcess, nodes: &[String]) {
     let code = cluster.site.path("code");
     std::fs::create_dir(&code).expect("made");
-    run(&code, "git", &["init", "--quiet", "--initial-branch=main"]);
     let mut top = "base:\n".to_owned();
     for node in nodes {
         let place = cluster.site.path(&format!("{node}.page"));
@@ -55,10 +54,7 @@ fn release(cluster: &Cluster, server: &ServerProcess, nodes: &[String]) {
     }
     std::fs::write(code.join("top.sls"), top).expect("written");
     std::fs::write(code.join("page"), "from the code\n").expect("written");
-    run(&code, "git", &["add", "--all"]);
-    let who = ["-c", "user.name=test", "-c", "user.email=test@example.com"];
-    let message = ["commit", "--quiet", "--message=first"];
-    run(&code, "git", &[&who[..], &message[..]].concat());
+    write_and_commit(&code, &[]);
     let url = format!("file://{}", code.display());
     for command in [
         &["environment", "add", "production", &url][..],

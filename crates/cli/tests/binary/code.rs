@@ -5,32 +5,41 @@ use std::process::{Command, Stdio};
 
 use crate::sandbox::Gate;
 use crate::ssh::SshServer;
-use crate::support::{ServerProcess, Site, all_output, bunraku, ended, eventually, run};
+use crate::support::{
+    ONE_GROUP, ServerProcess, Site, all_output, bunraku, ended, eventually, run, write_and_commit,
+};
 
 pub(crate) fn commit(repository: &Path, files: &[(&str, &str)]) {
     for (path, text) in files {
         std::fs::write(repository.join(path), text).expect("a file");
     }
     run(repository, "chmod", &["-R", "u+x", "."]);
-    run(repository, "git", &["add", "--all"]);
-    let who = ["-c", "user.name=test", "-c", "user.email=test@example.com"];
-    let message = ["commit", "--quiet", "--message=next"];
-    run(repository, "git", &[&who[..], &message[..]].concat());
+    write_and_commit(repository, &[]);
 }
 
 pub(crate) fn repository(site: &Site, files: &[(&str, &str)]) -> PathBuf {
     let path = site.path("code");
     std::fs::create_dir_all(&path).expect("a directory");
-    run(&path, "git", &["init", "--quiet", "--initial-branch=main"]);
     commit(&path, files);
     path
 }
 
+/// Creates the environment `production` with these resources for all nodes, deploys it and
+/// creates a release.
+pub(crate) fn release_to_all(site: &Site, server: &ServerProcess, resources: &str) {
+    let code = repository(site, &[ONE_GROUP, ("all.yaml", resources)]);
+    let url = format!("file://{}", code.display());
+    for arguments in [
+        &["environment", "add", "production", &url][..],
+        &["environment", "deploy", "production", "--wait"],
+        &["release", "create", "production"],
+    ] {
+        ended(&server.operator(arguments), 0);
+    }
+}
+
 const SITE: &[(&str, &str)] = &[
-    (
-        "site.yaml",
-        "groups: {all: {nodes: '*', resources: all.yaml}}\n",
-    ),
+    ONE_GROUP,
     (
         "all.yaml",
         "resources:\n  File[/etc/motd]: {content: hello}\n",

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::support::{Running, ServerProcess, Site, all_output, eventually_or, run};
+use crate::support::{Running, ServerProcess, Site, all_output, eventually_or, write_and_commit};
 
 fn write(path: &Path, text: &str) {
     std::fs::create_dir_all(path.parent().expect("below something")).expect("a directory");
@@ -43,11 +43,7 @@ fn agent(site: &Site, server: &ServerProcess, node: &str, more: &str) -> Running
 }
 
 fn deploy(server: &ServerProcess, code: &Path) {
-    run(code, "git", &["init", "--quiet", "--initial-branch=main"]);
-    run(code, "git", &["add", "--all"]);
-    let who = ["-c", "user.name=test", "-c", "user.email=test@example.com"];
-    let message = ["commit", "--quiet", "--message=next"];
-    run(code, "git", &[&who[..], &message[..]].concat());
+    write_and_commit(code, &[]);
     let url = format!("file://{}", code.display());
     for command in [
         &["environment", "add", "production", &url][..],

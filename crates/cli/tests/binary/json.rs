@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use crate::code::repository;
+use crate::code::release_to_all;
 use crate::manual::Helps;
 use crate::support::{Running, ServerProcess, Site, all_output, bunraku};
 
@@ -145,25 +145,7 @@ impl Fleet {
         let server = site.server("server", 0, &[]);
         let agent = site.agent("web-1", &[&server], true);
         server.wait_for_facts("web-1");
-        let code = repository(
-            &site,
-            &[
-                (
-                    "site.yaml",
-                    "groups: {all: {nodes: '*', resources: all.yaml}}\n",
-                ),
-                ("all.yaml", "resources:\n  Notify[hello]: {}\n"),
-            ],
-        );
-        let url = format!("file://{}", code.display());
-        for arguments in [
-            &["environment", "add", "production", &url][..],
-            &["environment", "deploy", "production", "--wait"],
-            &["release", "create", "production"],
-        ] {
-            let done = server.operator(arguments);
-            assert_eq!(done.status.code(), Some(0), "{}", all_output(&done));
-        }
+        release_to_all(&site, &server, "resources:\n  Notify[hello]: {}\n");
         Self {
             server,
             _agent: agent,

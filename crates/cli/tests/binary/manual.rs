@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use bunraku_testkit::shell_words;
+
 use crate::support::{all_output, bunraku};
 
 #[test]
@@ -107,28 +109,6 @@ fn split_words(call: &str) -> Vec<String> {
         .take_while(|word| !["--", "#", "|", "&&", ";", ">"].contains(word))
         .map(|word| word.trim_matches(['[', ']', ',', ';', ':']).to_owned())
         .collect()
-}
-
-/// Splits an example as a shell does, up to a comment, a pipe or the next command.
-fn shell_words(line: &str) -> Vec<String> {
-    let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
-    for c in line.split("  ").next().unwrap_or_default().chars() {
-        match (c, quote) {
-            (c, Some(open)) if c == open => quote = None,
-            (c, Some(_)) => word.get_or_insert_default().push(c),
-            ('\'' | '"', None) => {
-                quote = Some(c);
-                word.get_or_insert_default();
-            }
-            (' ', None) => words.extend(word.take()),
-            (c, None) => word.get_or_insert_default().push(c),
-        }
-    }
-    words.extend(word);
-    let end = |word: &String| ["#", "|", ">", ">>", "&&", ";"].contains(&word.as_str());
-    let end = words.iter().position(end).unwrap_or(words.len());
-    words.truncate(end);
-    words
 }
 
 /// The help of each command, requested once.

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::support::{Running, ServerProcess, Site, all_output, bunraku, run};
+use crate::support::{Running, ServerProcess, Site, all_output, bunraku, write_and_commit};
 
 const STATES: &str = "port:
   ini_setting.present:
@@ -89,19 +89,14 @@ impl World {
     /// Commits the states and this `modules.yaml`.
     fn commit(&self, modules: &str) {
         let code = self.site.path("code");
-        if !code.exists() {
-            std::fs::create_dir(&code).expect("made");
-            run(&code, "git", &["init", "--quiet", "--initial-branch=main"]);
-        }
         let app = self.app();
         let states = STATES.replace("APP", app.to_str().expect("a path"));
-        std::fs::write(code.join("top.sls"), "base:\n  '*': [app]\n").expect("written");
-        std::fs::write(code.join("app.sls"), states).expect("written");
-        std::fs::write(code.join("modules.yaml"), modules).expect("written");
-        run(&code, "git", &["add", "--all"]);
-        let who = ["-c", "user.name=test", "-c", "user.email=test@example.com"];
-        let message = ["commit", "--quiet", "--allow-empty", "--message=next"];
-        run(&code, "git", &[&who[..], &message[..]].concat());
+        let files = [
+            ("top.sls", "base:\n  '*': [app]\n"),
+            ("app.sls", &states),
+            ("modules.yaml", modules),
+        ];
+        write_and_commit(&code, &files);
     }
 
     fn deploy(&self) -> Output {

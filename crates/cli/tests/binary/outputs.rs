@@ -2,16 +2,12 @@
 
 use std::path::Path;
 
-use crate::support::{ServerProcess, Site, all_output, eventually, run, write_and_commit};
+use crate::support::{ServerProcess, Site, all_output, eventually, write_and_commit};
 
 /// Commits states for both nodes, deploys and releases them.
 fn release(site: &Site, server: &ServerProcess, database: &str, web: &str) {
     let code = site.path("code");
     let first = !code.exists();
-    if first {
-        std::fs::create_dir(&code).expect("made");
-        run(&code, "git", &["init", "--quiet", "--initial-branch=main"]);
-    }
     let top = "base:\n  'db1': [database]\n  'web1': [web]\n";
     let web = web.replace("CONF", site.path("conf").to_str().expect("a path"));
     let files = [

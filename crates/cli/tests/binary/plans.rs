@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use crate::support::{
-    Running, ServerProcess, Site, all_output, bunraku, eventually, run, write_and_commit,
+    Running, ServerProcess, Site, all_output, bunraku, eventually, write_and_commit,
 };
 
 const NODES: [&str; 2] = ["db1", "web1"];
@@ -56,10 +56,6 @@ impl Fleet {
     fn deploy(&self, version: &str) {
         let code = self.site.path("code");
         let first = !code.exists();
-        if first {
-            std::fs::create_dir(&code).expect("made");
-            run(&code, "git", &["init", "--quiet", "--initial-branch=main"]);
-        }
         let top = "base:\n  'db1': [database]\n  'web1': [web]\n".to_owned();
         let (go, bad) = (self.path("go"), self.path("bad"));
         let database = format!(

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::json;
 
-use crate::support::{ServerProcess, Site, all_output, eventually};
+use crate::support::{ONE_GROUP, ServerProcess, Site, all_output, eventually, write_and_commit};
 
 const RULES: &str = "\
 mend:
@@ -17,41 +17,23 @@ disk:
   then: {trigger: clean, hosts: '${alert.labels.node}'}
 ";
 
-fn git(directory: &Path, words: &[&str]) {
-    let who = ["-c", "user.name=test", "-c", "user.email=test@example.com"];
-    let output = Command::new("git")
-        .current_dir(directory)
-        .args(who)
-        .args(words)
-        .output()
-        .expect("git runs; scripts/setup installs it");
-    assert!(output.status.success(), "{}", all_output(&output));
-}
-
-fn commit(code: &Path, rules: &str) {
-    std::fs::write(code.join("reactors/web.yaml"), rules).expect("written");
-    git(code, &["add", "--all"]);
-    git(code, &["commit", "--quiet", "--message=next"]);
-}
+const REACTORS: &str = "reactors/web.yaml";
 
 fn repository(site: &Site) -> PathBuf {
     let code = site.path("code");
-    std::fs::create_dir_all(code.join("reactors")).expect("a directory");
-    for (file, text) in [
-        (
-            "site.yaml",
-            "groups: {all: {nodes: '*', resources: all.yaml}}\n",
-        ),
-        (
-            "all.yaml",
-            "resources:\n  File[/etc/motd]: {content: hello}\n",
-        ),
-    ] {
-        std::fs::write(code.join(file), text).expect("written");
-    }
-    git(&code, &["init", "--quiet", "--initial-branch=main"]);
-    commit(&code, RULES);
+    let all = "resources:\n  File[/etc/motd]: {content: hello}\n";
+    write_and_commit(&code, &[ONE_GROUP, ("all.yaml", all), (REACTORS, RULES)]);
     code
+}
+
+/// Creates the environment `production` from this repository and deploys it. Returns the
+/// secret for hooks.
+pub(crate) fn deploy_rules(server: &ServerProcess, code: &Path) -> String {
+    let url = format!("file://{}", code.display());
+    let added = server.json(&["environment", "add", "production", &url]);
+    let (deployed, text) = said(server, &["environment", "deploy", "production", "--wait"]);
+    assert_eq!(deployed, Some(0), "{text}");
+    added["hook_secret"].as_str().expect("a secret").to_owned()
 }
 
 /// Returns the exit code and standard output.
@@ -89,35 +71,19 @@ fn rules_come_from_git_are_shown_and_tried_out_and_an_alert_starts_a_run() {
     );
     let runs = site.path("runs");
     let script = format!("echo \"$BUNRAKU_CAUSES\" >> {}", runs.display());
-    let flags = [
-        "--run-method",
-        "command",
-        "--run-command",
-        &script,
-        "--run-interval",
-        "0s",
-    ];
-    let _agent = site.agent_with("lb-1", &[&server], true, &flags);
-    server.wait_for("lb-1", "idle");
+    let _agent = site.script_agent("lb-1", &server, &script);
     let code = repository(&site);
-    let url = format!("file://{}", code.display());
-    let added = server.json(&["environment", "add", "production", &url]);
-    let secret = added["hook_secret"].as_str().expect("a secret");
-    let deploy = ["environment", "deploy", "production", "--wait"];
-    let (code_of_deploy, text) = said(&server, &deploy);
-    assert_eq!(code_of_deploy, Some(0), "{text}");
+    let secret = deploy_rules(&server, &code);
     eventually("the rules are there", || {
         said(&server, &["reactor", "list"]).1.contains("mend")
     });
     check_shown(&server);
     tried_out(&site, &server);
-    alerted(&server, secret, &runs);
+    alerted(&server, &secret, &runs);
     // A mistake keeps the existing rules, and its location is reported.
-    commit(
-        &code,
-        "mend:\n  when: {event: resorce}\n  then: {hosts: lb-1}\n",
-    );
-    let (refused, text) = said(&server, &deploy);
+    let mistake = "mend:\n  when: {event: resorce}\n  then: {hosts: lb-1}\n";
+    write_and_commit(&code, &[(REACTORS, mistake)]);
+    let (refused, text) = said(&server, &["environment", "deploy", "production", "--wait"]);
     assert_eq!(refused, Some(1), "{text}");
     assert!(
         text.contains("reactors/web.yaml:2:17: `resorce` is not an event; use one of resource,"),

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use crate::support::{
-    Running, ServerProcess, Site, all_output, bunraku, eventually, run, write_and_commit,
+    ONE_GROUP, Running, ServerProcess, Site, all_output, bunraku, eventually, write_and_commit,
 };
 
 const ORDER: &str = "\
@@ -32,31 +32,11 @@ impl Fleet {
         let mut agents = Vec::new();
         for node in ["web-1", "web-2", "web-3"] {
             let script = format!("echo {node} >> {}", runs.display());
-            let flags = [
-                "--run-method",
-                "command",
-                "--run-command",
-                &script,
-                "--run-interval",
-                "0s",
-            ];
-            agents.push(site.agent_with(node, &[&server], true, &flags));
-            server.wait_for(node, "idle");
+            agents.push(site.script_agent(node, &server, &script));
         }
         let code = site.path("code");
-        std::fs::create_dir_all(&code).expect("a directory");
-        run(&code, "git", &["init", "--quiet", "--initial-branch=main"]);
-        let files = [
-            (
-                "site.yaml",
-                "groups: {all: {nodes: '*', resources: all.yaml}}\n",
-            ),
-            (
-                "all.yaml",
-                "resources:\n  File[/etc/motd]: {content: one}\n",
-            ),
-        ];
-        write_and_commit(&code, &files);
+        let all = "resources:\n  File[/etc/motd]: {content: one}\n";
+        write_and_commit(&code, &[ONE_GROUP, ("all.yaml", all)]);
         let url = format!("file://{}", code.display());
         server.json(&[
             "environment",

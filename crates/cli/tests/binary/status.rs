@@ -1,6 +1,6 @@
 //! The first screen: `status`, `doctor` and `version`, and nodes whose last run failed.
 
-use crate::code::repository;
+use crate::code::release_to_all;
 use crate::console::Console;
 use crate::support::{Site, all_output, bunraku, ended, eventually, shows};
 
@@ -40,28 +40,8 @@ fn a_failed_run_is_seen_on_the_first_screen_in_the_list_and_on_the_node() {
     shows(&healthy, "Everything is healthy.");
     let _agent = site.agent("web-1", &[&server], true);
     server.wait_for_facts("web-1");
-    let code = repository(
-        &site,
-        &[
-            (
-                "site.yaml",
-                "groups: {all: {nodes: '*', resources: all.yaml}}\n",
-            ),
-            (
-                "all.yaml",
-                "resources:\n  File[/no/such/directory/file]: {content: x}\n",
-            ),
-        ],
-    );
-    let url = format!("file://{}", code.display());
-    for arguments in [
-        &["environment", "add", "production", &url][..],
-        &["environment", "deploy", "production", "--wait"],
-        &["release", "create", "production"],
-    ] {
-        let done = server.operator(arguments);
-        ended(&done, 0);
-    }
+    let resources = "resources:\n  File[/no/such/directory/file]: {content: x}\n";
+    release_to_all(&site, &server, resources);
     let ran = server.operator(&["node", "run", "web-1", "--released", "--wait"]);
     ended(&ran, 3);
     eventually("the list names what failed", || {

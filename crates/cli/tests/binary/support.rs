@@ -39,15 +39,39 @@ pub(crate) fn bunraku() -> Command {
     command
 }
 
-/// Writes files to a git repository, and commits them.
+/// The `site.yaml` of an environment in which all nodes get the resources in `all.yaml`.
+pub(crate) const ONE_GROUP: (&str, &str) = (
+    "site.yaml",
+    "groups: {all: {nodes: '*', resources: all.yaml}}\n",
+);
+
+/// Writes files to a git repository, and commits them with all others. Creates the repository
+/// if necessary.
 pub(crate) fn write_and_commit(code: &Path, files: &[(&str, &str)]) {
     for (name, text) in files {
-        std::fs::write(code.join(name), text).expect("written");
+        let file = code.join(name);
+        std::fs::create_dir_all(file.parent().expect("a directory")).expect("a directory");
+        std::fs::write(file, text).expect("written");
+    }
+    if !code.join(".git").exists() {
+        run(code, "git", &["init", "--quiet", "--initial-branch=main"]);
     }
     run(code, "git", &["add", "--all"]);
     let who = ["-c", "user.name=test", "-c", "user.email=test@example.com"];
     let message = ["commit", "--quiet", "--allow-empty", "--message=next"];
     run(code, "git", &[&who[..], &message[..]].concat());
+}
+
+/// The flags of an agent whose runs execute this script, and that runs only on request.
+pub(crate) fn script_flags(script: &str) -> [&str; 6] {
+    [
+        "--run-method",
+        "command",
+        "--run-command",
+        script,
+        "--run-interval",
+        "0s",
+    ]
 }
 
 /// Returns exit code, standard output and standard error as one text.
@@ -255,6 +279,14 @@ impl Site {
         self.agent_with(node, servers, token, &[])
     }
 
+    /// Starts an agent whose runs execute this script, and that runs only on request. Waits
+    /// until it is connected.
+    pub(crate) fn script_agent(&self, node: &str, server: &ServerProcess, script: &str) -> Running {
+        let agent = self.agent_with(node, &[server], true, &script_flags(script));
+        server.wait_for(node, "idle");
+        agent
+    }
+
     /// Starts an agent with additional flags.
     pub(crate) fn agent_with(
         &self,
@@ -396,6 +428,8 @@ fn read_all(running: &mut Running) -> String {
 
 pub(crate) fn start_demo(arguments: &[&str], directory: &Path, log: &Path) -> Running {
     let mut command = bunraku();
+    // The demo asks its servers, and does not depend on what they log.
+    command.env("BUNRAKU_LOG", "warn");
     command
         .arg("demo")
         .arg("--dir")

@@ -2,7 +2,10 @@
 
 use std::path::Path;
 
-use crate::support::{Running, ServerProcess, Site, all_output, eventually, eventually_or};
+use crate::support::{
+    Running, ServerProcess, Site, all_output, eventually, eventually_or, script_flags,
+    write_and_commit,
+};
 
 fn text(file: &Path) -> String {
     std::fs::read_to_string(file).unwrap_or_default()
@@ -14,15 +17,7 @@ fn lines(file: &Path) -> usize {
 
 /// Starts an agent whose runs execute this script, and that runs only on request.
 fn agent(site: &Site, server: &ServerProcess, node: &str, script: &str, token: bool) -> Running {
-    let flags = [
-        "--run-method",
-        "command",
-        "--run-command",
-        script,
-        "--run-interval",
-        "0s",
-    ];
-    site.agent_with(node, &[server], token, &flags)
+    site.agent_with(node, &[server], token, &script_flags(script))
 }
 
 /// Lets both nodes fire the trigger at each other, and hold the lock.
@@ -156,26 +151,7 @@ fn code(site: &Site, runs: &Path) -> std::path::PathBuf {
         );
         std::fs::write(place.join(format!("{own}.yaml")), resources).expect("written");
     }
-    for words in [
-        &["init", "--quiet", "--initial-branch=main"][..],
-        &["add", "--all"],
-        &[
-            "-c",
-            "user.name=test",
-            "-c",
-            "user.email=test@example.com",
-            "commit",
-            "--quiet",
-            "--message=one",
-        ],
-    ] {
-        let git = std::process::Command::new("git")
-            .current_dir(&place)
-            .args(words)
-            .output()
-            .expect("git runs; scripts/setup installs it");
-        assert!(git.status.success(), "{}", all_output(&git));
-    }
+    write_and_commit(&place, &[]);
     place
 }
 

@@ -162,7 +162,7 @@ fn proceed(
     now: Timestamp,
 ) -> NextStep {
     if change.reason == ChangeReason::Upgrade {
-        return upgrade::proceed(plan, change, seen, limits, now);
+        return upgrade::proceed(plan, change, seen, limits.start, now);
     }
     if let Some(step) = remove_first(plan, change, seen) {
         return step;

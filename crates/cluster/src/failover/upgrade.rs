@@ -5,12 +5,12 @@
 //! alone and reported. A program with which a datastore did not come back is not
 //! tried again anywhere.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::cluster_state::{FailoverInput, Server, majority_of};
 use super::plan::{ChangeReason, DatastoreChange, DatastorePlan};
-use super::{Action, Limits, NextStep, WaitReason};
+use super::{Action, NextStep, WaitReason};
 
 /// An etcd program.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -140,7 +140,7 @@ pub(super) fn proceed(
     plan: &DatastorePlan,
     change: &DatastoreChange,
     seen: &FailoverInput,
-    limits: &Limits,
+    time_to_start: SignedDuration,
     now: Timestamp,
 ) -> NextStep {
     let server = seen.server(&change.into);
@@ -163,7 +163,7 @@ pub(super) fn proceed(
     if runs && datastore.healthy {
         return NextStep::Store(plan.with_change_done(now));
     }
-    if now.duration_since(change.started).abs() < limits.start {
+    if now.duration_since(change.started).abs() < time_to_start {
         return NextStep::Wait(WaitReason::Starting(server.name.clone()));
     }
     NextStep::Store(plan.refusing(change.program.as_ref()))

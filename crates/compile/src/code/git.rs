@@ -59,6 +59,15 @@ const MOST_WORDS: usize = 16 << 10;
 /// Maximum number of bytes kept of git's output.
 const MOST_OUTPUT: usize = 256 << 20;
 
+/// A plain file in a commit, and the largest size that may be read.
+#[derive(Clone, Copy, Debug)]
+pub struct CommittedFile<'a> {
+    pub url: &'a str,
+    pub commit: &'a str,
+    pub path: &'a str,
+    pub limit: u64,
+}
+
 /// A bare copy of a repository.
 #[derive(Clone, Debug)]
 pub struct Mirror {
@@ -212,14 +221,10 @@ impl Mirror {
         }
     }
 
-    /// Reads one plain file of one commit, up to the allowed size.
-    pub async fn file_at(
-        &self,
-        url: &str,
-        commit: &str,
-        path: &str,
-        limit: u64,
-    ) -> Result<Vec<u8>, GitError> {
+    /// Reads one plain file of one commit, up to the allowed size. Fetches the commit first if
+    /// necessary.
+    pub async fn file_at(&self, file: CommittedFile<'_>) -> Result<Vec<u8>, GitError> {
+        let CommittedFile { url, commit, .. } = file;
         self.prepare().await?;
         if self.find(commit).await?.is_none() {
             // Fetch only this commit without its history, if the server supports it.
@@ -239,17 +244,17 @@ impl Mirror {
                     .await?;
             }
         }
-        self.read_file(url, commit, path, limit).await
+        self.read_file(file).await
     }
 
     /// Reads one plain file of a commit that is here, up to the allowed size.
-    pub(super) async fn read_file(
-        &self,
-        url: &str,
-        commit: &str,
-        path: &str,
-        limit: u64,
-    ) -> Result<Vec<u8>, GitError> {
+    pub(super) async fn read_file(&self, file: CommittedFile<'_>) -> Result<Vec<u8>, GitError> {
+        let CommittedFile {
+            url,
+            commit,
+            path,
+            limit,
+        } = file;
         let no_file = || GitError::NoFile {
             path: path.to_owned(),
             commit: commit.to_owned(),

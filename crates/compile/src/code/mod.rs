@@ -48,7 +48,7 @@ pub use credentials::GitCredential;
 pub(crate) use download::{DownloadError, DownloadLimits, TIME_LIMIT, download};
 pub use forge::ForgeError;
 pub use git::GitError;
-pub use git::{FetchScope, Mirror, RemoteBranches};
+pub use git::{CommittedFile, FetchScope, Mirror, RemoteBranches};
 pub use plugins::PluginRecord;
 pub(crate) use repository::is_local;
 pub use repository::{check_branch, check_reference, check_url, masked};

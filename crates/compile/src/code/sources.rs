@@ -15,7 +15,7 @@ use futures::{StreamExt, TryStreamExt};
 use super::CodeError;
 use super::additional::{self, AdditionalRepository};
 use super::forge::Forge;
-use super::git::{FetchScope, GitError, is_commit};
+use super::git::{CommittedFile, FetchScope, GitError, is_commit};
 use super::mirrors::{MOST_FETCHES, MirroredCommit, Mirrors};
 use super::puppetfile::{self, GitReference, ModuleOrigin, PuppetfileModule};
 use super::repository::{check_reference, check_url, is_local, masked};
@@ -148,7 +148,12 @@ impl Resolver<'_> {
     ) -> Result<Option<String>, CodeError> {
         let read = main
             .mirror
-            .read_file(&self.request.url, &main.commit, file, limit)
+            .read_file(CommittedFile {
+                url: &self.request.url,
+                commit: &main.commit,
+                path: file,
+                limit,
+            })
             .await;
         match read {
             Err(GitError::NoFile { .. }) => Ok(None),
@@ -384,10 +389,13 @@ impl Resolver<'_> {
         url: &str,
     ) -> Result<Vec<Submodule>, CodeError> {
         let (mirror, commit) = (&main.mirror, &main.commit);
-        match mirror
-            .read_file(url, commit, ".gitmodules", LARGEST_GITMODULES)
-            .await
-        {
+        let file = CommittedFile {
+            url,
+            commit,
+            path: ".gitmodules",
+            limit: LARGEST_GITMODULES,
+        };
+        match mirror.read_file(file).await {
             Err(GitError::NoFile { .. }) => return Ok(Vec::new()),
             other => other?,
         };

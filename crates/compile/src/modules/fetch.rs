@@ -16,7 +16,9 @@ use tokio::io::AsyncReadExt;
 
 use super::LARGEST_PACKAGE;
 use super::reach::{ModuleReach, OutOfReach};
-use crate::code::{DownloadError, DownloadLimits, GitError, Mirror, TIME_LIMIT, download, masked};
+use crate::code::{
+    CommittedFile, DownloadError, DownloadLimits, GitError, Mirror, TIME_LIMIT, download, masked,
+};
 
 /// The limits for the download of one package.
 const LIMITS: DownloadLimits = DownloadLimits {
@@ -173,7 +175,13 @@ async fn from_git(
         time_limit: TIME_LIMIT,
         credentials: Arc::from([]),
     };
-    Ok(mirror.file_at(url, commit, path, LARGEST_PACKAGE).await?)
+    let file = CommittedFile {
+        url,
+        commit,
+        path,
+        limit: LARGEST_PACKAGE,
+    };
+    Ok(mirror.file_at(file).await?)
 }
 
 #[cfg(test)]

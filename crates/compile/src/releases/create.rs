@@ -80,13 +80,7 @@ impl Releases {
         request: &CreateRelease,
     ) -> Result<ProposedRelease, ServiceError> {
         let mut parent = request.parent;
-        let head = self.head_on(environment, &mut parent).await?;
-        let held = self.held(environment).await?;
-        let chosen = self.chosen(environment, &request.to, &held).await?;
-        if chosen.is_empty() {
-            self.refuse_nobody(environment, &head, &request.to, &held)
-                .await?;
-        }
+        let (head, held, chosen) = self.subject(environment, request, &mut parent).await?;
         let (_, map) = self.newest_map(environment, &head).await?;
         let next = next_number(&head);
         let after = overlaid(map.clone(), &held, &chosen, request.mode, next);
@@ -101,6 +95,23 @@ impl Releases {
         })
     }
 
+    /// Returns the head, the compiled catalogs and the nodes that a release would be about.
+    async fn subject(
+        &self,
+        environment: &EnvironmentName,
+        request: &CreateRelease,
+        parent: &mut Option<ReleaseNumber>,
+    ) -> Result<(StoredHead, HeldCatalogs, BTreeSet<NodeName>), ServiceError> {
+        let head = self.head_on(environment, parent).await?;
+        let held = self.held(environment).await?;
+        let chosen = self.chosen(environment, &request.to, &held).await?;
+        if chosen.is_empty() {
+            self.refuse_nobody(environment, &head, &request.to, &held)
+                .await?;
+        }
+        Ok((head, held, chosen))
+    }
+
     async fn create_checked(
         &self,
         environment: &EnvironmentName,
@@ -110,13 +121,7 @@ impl Releases {
     ) -> Result<ReleaseReply, ServiceError> {
         let mut parent = request.parent;
         for _ in 0..MOST_TURNS {
-            let head = self.head_on(environment, &mut parent).await?;
-            let held = self.held(environment).await?;
-            let chosen = self.chosen(environment, &request.to, &held).await?;
-            if chosen.is_empty() {
-                self.refuse_nobody(environment, &head, &request.to, &held)
-                    .await?;
-            }
+            let (head, held, chosen) = self.subject(environment, request, &mut parent).await?;
             if expected.is_some_and(|digest| digest != digest_of(&head, request, &held, &chosen)) {
                 return Err(ServiceError::conflict(
                     "the release would not be the one that was approved: catalogs or nodes have changed",

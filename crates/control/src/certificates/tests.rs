@@ -87,16 +87,7 @@ fn request(text: &str) -> String {
 
 fn identity(pem: &str) -> PeerIdentity {
     let certificate = Certificate::from_pem(pem).expect("a certificate");
-    PeerIdentity {
-        name: certificate.name().expect("a name"),
-        role: certificate.role,
-        groups: certificate.groups,
-        serial: certificate.serial,
-        fingerprint: certificate.fingerprint,
-        not_before: certificate.not_before,
-        not_after: certificate.not_after,
-        extensions: std::collections::BTreeMap::new(),
-    }
+    PeerIdentity::from_der(certificate.der()).expect("a peer")
 }
 
 fn renewal(text: &str) -> RenewRequest {

@@ -63,16 +63,11 @@ impl Locks {
         }
     }
 
-    /// Hands out tokens above those of earlier epochs.
+    /// Hands out tokens above those of earlier epochs, and lets permissions name nodes by a
+    /// query.
     #[must_use]
-    pub fn in_epoch(mut self, epoch: Epoch) -> Self {
+    pub fn on_server(mut self, epoch: Epoch, find_nodes: Arc<dyn FindNodes>) -> Self {
         self.epoch = epoch;
-        self
-    }
-
-    /// Lets permissions name nodes by a query.
-    #[must_use]
-    pub fn with_queries(mut self, find_nodes: Arc<dyn FindNodes>) -> Self {
         self.permissions = Permissions::with_queries(find_nodes);
         self
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bunraku_model::{NodeMatcher, NodeName, Role, TriggerName};
+use bunraku_store::LeaseId;
 use bunraku_store::testing::{InterferingStore, MemoryStore};
 use bunraku_wire::api::locks::{AcquireLock, LockReply, PermitLock};
 
@@ -78,7 +79,7 @@ async fn announced(store: &SharedStore) -> usize {
 
 #[tokio::test]
 async fn one_who_dies_at_the_moment_of_its_turn_never_holds_it() {
-    let store: SharedStore = Arc::new(MemoryStore::new());
+    let store = new_store();
     let defined = DefineLock {
         slots: 1,
         on_change: Some(TriggerName::new("new master").expect("a name")),
@@ -100,13 +101,7 @@ async fn one_who_dies_at_the_moment_of_its_turn_never_holds_it() {
         LockReply::Waiting { .. }
     ));
     assert_eq!(announced(&store).await, 1, "that a holds it");
-    let waiting = locks(&store)
-        .show(&name(), as_operator(&operator()))
-        .await
-        .expect("shown")
-        .waiters;
-    let lease = locks(&store).lease(&name(), &waiting[0]).await;
-    let (lease, below) = (lease.expect("read").expect("a lease"), store.clone());
+    let (lease, below) = (lease_of_first_waiter(&store).await, store.clone());
     let meddled = Arc::new(InterferingStore::new(store.clone(), async move {
         below.lease_revoke(lease).await.expect("its lease ends");
     }));
@@ -140,7 +135,7 @@ async fn end_of_lease(store: &SharedStore) {
 
 #[tokio::test]
 async fn a_token_belongs_to_its_owner_and_ends_with_its_lease_even_without_waiters() {
-    let store: SharedStore = Arc::new(MemoryStore::new());
+    let store = new_store();
     let LockReply::Held { token, .. } = acquire(&store, "a").await else {
         panic!("it is free")
     };
@@ -166,7 +161,7 @@ async fn a_token_belongs_to_its_owner_and_ends_with_its_lease_even_without_waite
 
 #[tokio::test]
 async fn a_lock_without_possible_holders_is_refused() {
-    let store: SharedStore = Arc::new(MemoryStore::new());
+    let store = new_store();
     let none = DefineLock {
         slots: 0,
         on_change: None,
@@ -178,6 +173,23 @@ async fn a_lock_without_possible_holders_is_refused() {
     assert!(matches!(defined, Err(ServiceError::Invalid { .. })));
 }
 
+fn new_store() -> SharedStore {
+    Arc::new(MemoryStore::new())
+}
+
+async fn lease_of_first_waiter(store: &SharedStore) -> LeaseId {
+    let shown = locks(store).show(&name(), as_operator(&operator())).await;
+    let waiting = shown.expect("shown").waiters;
+    let lease = locks(store).lease(&name(), &waiting[0]).await;
+    lease.expect("read").expect("a lease")
+}
+
+/// Checks that this node may not have the lock.
+async fn refuses(store: &SharedStore, node: &str) {
+    let refused = acquire_as(Role::Node, store, node, None).await;
+    assert!(matches!(refused, Err(ServiceError::Forbidden { .. })));
+}
+
 fn waits_behind(reply: &LockReply) -> Option<usize> {
     match reply {
         LockReply::Waiting { ahead, .. } => Some(*ahead),
@@ -187,7 +199,7 @@ fn waits_behind(reply: &LockReply) -> Option<usize> {
 
 #[tokio::test]
 async fn a_waiter_whose_lease_ended_goes_to_the_end_of_the_line() {
-    let store: SharedStore = Arc::new(MemoryStore::new());
+    let store = new_store();
     acquire(&store, "a").await;
     assert_eq!(waits_behind(&acquire(&store, "b").await), Some(0));
     assert_eq!(waits_behind(&acquire(&store, "c").await), Some(1));
@@ -196,20 +208,14 @@ async fn a_waiter_whose_lease_ended_goes_to_the_end_of_the_line() {
         Some(0),
         "asked again"
     );
-    let waiting = locks(&store)
-        .show(&name(), as_operator(&operator()))
-        .await
-        .expect("shown")
-        .waiters;
-    let lease = locks(&store).lease(&name(), &waiting[0]).await;
-    let lease = lease.expect("read").expect("a lease");
+    let lease = lease_of_first_waiter(&store).await;
     store.lease_revoke(lease).await.expect("its lease ends");
     assert_eq!(waits_behind(&acquire(&store, "b").await), Some(1));
 }
 
 #[tokio::test]
 async fn a_line_has_an_end() {
-    let store: SharedStore = Arc::new(MemoryStore::new());
+    let store = new_store();
     acquire(&store, "a").await;
     let key = keys::lock_line(&name());
     let read = document::read::<LockLine>(&*store, &key).await;
@@ -238,13 +244,13 @@ async fn a_line_has_an_end() {
 
 #[tokio::test]
 async fn only_the_first_who_uses_a_lock_says_how_many_may_hold_it() {
-    let store: SharedStore = Arc::new(MemoryStore::new());
+    let store = new_store();
     try_acquire(&store, "a", Some(2)).await.expect("it is free");
     let more = try_acquire(&store, "b", Some(3)).await;
     assert!(matches!(more, Err(ServiceError::Conflict { .. })));
     try_acquire(&store, "b", Some(2)).await.expect("as it is");
     // An operator's settings stay, even if nobody holds the lock.
-    let store: SharedStore = Arc::new(MemoryStore::new());
+    let store = new_store();
     let one = DefineLock {
         slots: 1,
         on_change: None,
@@ -259,7 +265,7 @@ async fn only_the_first_who_uses_a_lock_says_how_many_may_hold_it() {
 
 #[tokio::test]
 async fn a_lock_from_before_permissions_stays_with_its_holder_and_no_other_node_gets_it() {
-    let store: SharedStore = Arc::new(MemoryStore::new());
+    let store = new_store();
     acquire(&store, "db-1").await;
     // As an earlier version wrote it.
     let key = keys::lock_line(&name());
@@ -282,8 +288,7 @@ async fn a_lock_from_before_permissions_stays_with_its_holder_and_no_other_node_
     let node = CueCaller::new(&db_1, Role::Node);
     let renewed = locks(&store).renew(&name(), node, token).await;
     renewed.expect("renewed");
-    let refused = acquire_as(Role::Node, &store, "db-2", None).await;
-    assert!(matches!(refused, Err(ServiceError::Forbidden { .. })));
+    refuses(&store, "db-2").await;
     // An operator decides: from now on the list counts, for its holder as well.
     permit(&store, "db-2").await;
     let refused = locks(&store).renew(&name(), node, token).await;
@@ -298,7 +303,7 @@ async fn a_lock_from_before_permissions_stays_with_its_holder_and_no_other_node_
 
 #[tokio::test]
 async fn a_permission_that_ends_while_a_node_asks_counts() {
-    let store: SharedStore = Arc::new(MemoryStore::new());
+    let store = new_store();
     permit(&store, "*").await;
     let below = store.clone();
     let meddled: SharedStore = Arc::new(InterferingStore::new(store, async move {
@@ -309,13 +314,12 @@ async fn a_permission_that_ends_while_a_node_asks_counts() {
         let denied = locks(&below).permit(&name(), &nobody).await;
         denied.expect("denied");
     }));
-    let refused = acquire_as(Role::Node, &meddled, "web-1", None).await;
-    assert!(matches!(refused, Err(ServiceError::Forbidden { .. })));
+    refuses(&meddled, "web-1").await;
 }
 
 #[tokio::test]
 async fn a_node_does_not_choose_how_many_may_hold_a_lock() {
-    let store: SharedStore = Arc::new(MemoryStore::new());
+    let store = new_store();
     let refused = acquire_as(Role::Node, &store, "web-1", Some(4)).await;
     let Err(ServiceError::Forbidden {
         hint: Some(hint), ..

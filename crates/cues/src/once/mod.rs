@@ -78,16 +78,11 @@ impl Once {
         }
     }
 
-    /// Hands out tokens above those of earlier epochs.
+    /// Hands out tokens above those of earlier epochs, and lets definitions name their hosts
+    /// by a query.
     #[must_use]
-    pub fn in_epoch(mut self, epoch: Epoch) -> Self {
+    pub fn on_server(mut self, epoch: Epoch, find_nodes: Arc<dyn FindNodes>) -> Self {
         self.epoch = epoch;
-        self
-    }
-
-    /// Lets definitions name their hosts by a query.
-    #[must_use]
-    pub fn with_queries(mut self, find_nodes: Arc<dyn FindNodes>) -> Self {
         self.permissions = Permissions::with_queries(Arc::clone(&find_nodes));
         self.find_nodes = Some(find_nodes);
         self

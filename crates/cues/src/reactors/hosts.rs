@@ -88,7 +88,7 @@ impl Reactors {
         }
         let mut known = Vec::new();
         let query = query_of(host);
-        let named = match self.find_nodes.nodes_matching(&query).await {
+        let named = match self.links.find_nodes.nodes_matching(&query).await {
             Ok(named) => named,
             // This server has no index.
             Err(ServiceError::Invalid { .. }) => Vec::new(),

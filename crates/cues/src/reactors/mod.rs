@@ -60,31 +60,26 @@ pub struct Reactors {
     store: SharedStore,
     clock: Clock,
     inbox: ReactorInbox,
-    facts: Facts,
-    reports: Reports,
-    find_nodes: Arc<dyn FindNodes>,
-    metrics: Arc<Metrics>,
+    links: ReactorLinks,
     audit: ServiceAudit,
 }
 
+/// The services that rules ask, and the metrics that they count in.
+#[derive(Clone)]
+pub struct ReactorLinks {
+    pub facts: Facts,
+    pub reports: Reports,
+    pub find_nodes: Arc<dyn FindNodes>,
+    pub metrics: Arc<Metrics>,
+}
+
 impl Reactors {
-    pub fn new(
-        store: SharedStore,
-        clock: Clock,
-        inbox: ReactorInbox,
-        facts: Facts,
-        reports: Reports,
-        find_nodes: Arc<dyn FindNodes>,
-        metrics: Arc<Metrics>,
-    ) -> Self {
+    pub fn new(store: SharedStore, clock: Clock, inbox: ReactorInbox, links: ReactorLinks) -> Self {
         Self {
             store,
             clock,
             inbox,
-            facts,
-            reports,
-            find_nodes,
-            metrics,
+            links,
             audit: ServiceAudit::default(),
         }
     }
@@ -180,7 +175,7 @@ impl Reactors {
             found = self.hosts_of(environment, rule, event).await?;
             if let Some(query) = &rule.query {
                 found.extend(hosts::HostsOfEvent {
-                    hosts: self.find_nodes.nodes_matching(query).await?,
+                    hosts: self.links.find_nodes.nodes_matching(query).await?,
                     tried: Vec::new(),
                 });
             }

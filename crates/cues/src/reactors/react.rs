@@ -62,7 +62,9 @@ impl Reactors {
     pub(super) async fn react(&self, key: &str) -> Result<(), ServiceError> {
         while let Some(matched) = self.react_once(key).await? {
             for (environment, rule, count) in matched {
-                self.metrics.reactor_matched(&environment, &rule, count);
+                self.links
+                    .metrics
+                    .reactor_matched(&environment, &rule, count);
             }
         }
         Ok(())
@@ -133,6 +135,7 @@ impl Reactors {
             return Ok(Some((environment, entry.happenings.clone())));
         };
         let difference = self
+            .links
             .facts
             .difference(node, None, Some(&fact_set.to_string()))
             .await;
@@ -165,8 +168,8 @@ impl Reactors {
             });
         };
         let head = match entry.run {
-            Some(run) => self.reports.head_of(node, run).await?,
-            None => self.reports.newest_of(node).await?,
+            Some(run) => self.links.reports.head_of(node, run).await?,
+            None => self.links.reports.newest_of(node).await?,
         };
         Ok(head.map_or_else(Origin::default, |head| Origin {
             changed: entry.run.is_none() || head.counts.changed > 0,
@@ -218,7 +221,7 @@ impl Reactors {
         {
             ChainEffect::On(causes) => matched.causes(&causes),
             ChainEffect::Stopped { why, chain } => {
-                self.metrics.trigger_stopped(why);
+                self.links.metrics.trigger_stopped(why);
                 let news = TriggerNews::Stopped { by, why, chain };
                 return Ok(recorded(transaction, rule, now, news));
             }

@@ -50,10 +50,12 @@ impl Services {
             store.clone(),
             clock.clone(),
             inbox,
-            facts,
-            reports.clone(),
-            nobody,
-            Arc::clone(&metrics),
+            ReactorLinks {
+                facts,
+                reports: reports.clone(),
+                find_nodes: nobody,
+                metrics: Arc::clone(&metrics),
+            },
         );
         Ok(Self {
             reports,

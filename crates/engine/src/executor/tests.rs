@@ -30,6 +30,20 @@ fn state(title: &str, parameters: Value, requisites: Value) -> Value {
            "state": {"id": title, "name": title, "function": "test.configurable_test_state"}})
 }
 
+/// A plan that applies the resources in the order of the catalog.
+fn plan_in_order(resources: Value) -> CatalogPlan {
+    let options = PlanOptions {
+        mode: OrderingMode::Ansible,
+        ..PlanOptions::default()
+    };
+    CatalogPlan::new(&catalog(resources), &Registry::standard(), options).expect("a plan")
+}
+
+/// A state with one requisite that otherwise does nothing.
+fn linked(title: &str, requisite: Value) -> Value {
+    state(title, json!({}), json!([requisite]))
+}
+
 fn requisite(kind: &str, targets: &[&str]) -> Value {
     let targets: Vec<String> = targets
         .iter()
@@ -121,7 +135,7 @@ fn a_watcher_of_salt_is_refreshed_only_if_it_had_no_changes_of_its_own() {
     check(
         json!([
             state("source", json!({"changes": true}), json!([])),
-            state("quiet", json!({}), json!([requisite("watch", &["source"])])),
+            linked("quiet", requisite("watch", &["source"])),
             state(
                 "busy",
                 json!({"changes": true}),
@@ -146,27 +160,11 @@ fn onchanges_runs_on_a_change_and_not_on_a_failure_with_changes() {
                 json!({"changes": true, "result": false}),
                 json!([])
             ),
-            state(
-                "runs",
-                json!({}),
-                json!([requisite("onchanges", &["changed", "same"])])
-            ),
-            state(
-                "not all",
-                json!({}),
-                json!([group("onchanges", "all", &["changed", "same"])])
-            ),
-            state("not", json!({}), json!([requisite("onchanges", &["same"])])),
-            state(
-                "not on failure",
-                json!({}),
-                json!([requisite("onchanges", &["broken"])])
-            ),
-            state(
-                "satisfied by a skipped one",
-                json!({}),
-                json!([requisite("require", &["not"])])
-            ),
+            linked("runs", requisite("onchanges", &["changed", "same"])),
+            linked("not all", group("onchanges", "all", &["changed", "same"])),
+            linked("not", requisite("onchanges", &["same"])),
+            linked("not on failure", requisite("onchanges", &["broken"])),
+            linked("satisfied by a skipped one", requisite("require", &["not"])),
         ]),
         expect![[r#"
             Test[broken] failed: failed as configured
@@ -186,27 +184,11 @@ fn onfail_runs_when_any_or_all_targets_failed_and_a_blocked_one_counts_as_failed
         json!([
             state("good", json!({}), json!([])),
             state("bad", json!({"result": false}), json!([])),
-            state(
-                "blocked",
-                json!({}),
-                json!([requisite("require", &["bad"])])
-            ),
-            state(
-                "any",
-                json!({}),
-                json!([requisite("onfail", &["good", "bad"])])
-            ),
-            state(
-                "all",
-                json!({}),
-                json!([group("onfail", "all", &["good", "bad"])])
-            ),
-            state(
-                "all failed",
-                json!({}),
-                json!([group("onfail", "all", &["blocked", "bad"])])
-            ),
-            state("none", json!({}), json!([requisite("onfail", &["good"])])),
+            linked("blocked", requisite("require", &["bad"])),
+            linked("any", requisite("onfail", &["good", "bad"])),
+            linked("all", group("onfail", "all", &["good", "bad"])),
+            linked("all failed", group("onfail", "all", &["blocked", "bad"])),
+            linked("none", requisite("onfail", &["good"])),
         ]),
         expect![[r#"
             Test[all failed] unchanged
@@ -225,16 +207,8 @@ fn require_any_needs_one_that_did_not_fail() {
         json!([
             state("good", json!({}), json!([])),
             state("bad", json!({"result": false}), json!([])),
-            state(
-                "one is enough",
-                json!({}),
-                json!([group("require", "any", &["bad", "good"])])
-            ),
-            state(
-                "none left",
-                json!({}),
-                json!([group("require", "any", &["bad"])])
-            ),
+            linked("one is enough", group("require", "any", &["bad", "good"])),
+            linked("none left", group("require", "any", &["bad"])),
         ]),
         expect![[r#"
             Test[bad] failed: failed as configured
@@ -249,17 +223,9 @@ fn prereq_runs_before_what_would_change_and_holds_it_back_when_it_fails() {
     check(
         json!([
             state("target", json!({"changes": true}), json!([])),
-            state(
-                "before",
-                json!({}),
-                json!([requisite("prereq", &["target"])])
-            ),
+            linked("before", requisite("prereq", &["target"])),
             state("still", json!({}), json!([])),
-            state(
-                "not needed",
-                json!({}),
-                json!([requisite("prereq", &["still"])])
-            ),
+            linked("not needed", requisite("prereq", &["still"])),
             state("held back", json!({"changes": true}), json!([])),
             state(
                 "fails",
@@ -335,15 +301,7 @@ fn failhard_ends_the_run_at_the_first_failure() {
         test("bad", json!({"result": false, "failhard": true})),
         test("later", json!({})),
     ]);
-    let plan = CatalogPlan::new(
-        &catalog(resources),
-        &Registry::standard(),
-        PlanOptions {
-            mode: OrderingMode::Ansible,
-            ..PlanOptions::default()
-        },
-    )
-    .expect("a plan");
+    let plan = plan_in_order(resources);
     let how = ApplyOptions::new(directory.path(), Cancellation::new().expect("a pipe"), &());
     let summary = apply_plan(&plan, how).expect("a summary");
     expect![[r#"
@@ -374,15 +332,7 @@ fn an_interrupted_run_starts_nothing_else_and_says_so() {
         test("two", json!({})),
         test("three", json!({}))
     ]);
-    let plan = CatalogPlan::new(
-        &catalog(resources),
-        &Registry::standard(),
-        PlanOptions {
-            mode: OrderingMode::Ansible,
-            ..PlanOptions::default()
-        },
-    )
-    .expect("a plan");
+    let plan = plan_in_order(resources);
     let cancellation = Cancellation::new().expect("a pipe");
     let sink = CancelAfter("one", cancellation.clone());
     let summary = apply_plan(
@@ -553,11 +503,7 @@ fn a_prereq_that_fails_leaves_its_target_null_and_does_not_stop_who_requires_tha
                 json!({"result": false}),
                 json!([requisite("prereq", &["target"])])
             ),
-            state(
-                "behind",
-                json!({}),
-                json!([requisite("require", &["target"])])
-            ),
+            linked("behind", requisite("require", &["target"])),
         ]),
         expect![[r#"
             Test[behind] unchanged
@@ -576,21 +522,13 @@ fn a_look_of_prereq_asks_the_targets_own_requisites_and_guards() {
                 json!({"changes": true}),
                 json!([requisite("onchanges", &["quiet"])])
             ),
-            state(
-                "first",
-                json!({}),
-                json!([requisite("prereq", &["not asked for"])])
-            ),
+            linked("first", requisite("prereq", &["not asked for"])),
             state(
                 "guarded",
                 json!({"changes": true, "onlyif": "false"}),
                 json!([])
             ),
-            state(
-                "second",
-                json!({}),
-                json!([requisite("prereq", &["guarded"])])
-            ),
+            linked("second", requisite("prereq", &["guarded"])),
         ]),
         expect![[r#"
             Test[first] skipped (prereq: nothing would change)
@@ -621,11 +559,7 @@ fn check_cmd_of_a_state_decides_whatever_came_of_it() {
 #[test]
 fn a_listener_is_notified_of_a_change_that_came_with_a_failure() {
     let summary = apply_in_new_root(json!([
-        state(
-            "listener",
-            json!({}),
-            json!([requisite("listen", &["broken"])])
-        ),
+        linked("listener", requisite("listen", &["broken"])),
         state(
             "broken",
             json!({"changes": true, "result": false}),

@@ -136,12 +136,17 @@ fn fails(behaviour: &str, expected: Expect) {
 }
 
 fn fails_within(timeout: u32, behaviour: &str, expected: Expect) {
+    expected.assert_eq(&transcript_with(timeout, behaviour));
+}
+
+/// Applies a note of a module that behaves this way, and another resource.
+fn transcript_with(timeout: u32, behaviour: &str) -> String {
     let world = World::with_timeout(timeout, behaviour);
     let resources = json!([
         world.note("a", json!({"text": "hello"})),
         json!({"type": "Test", "title": "another", "parameters": {}}),
     ]);
-    expected.assert_eq(&world.transcript(&world.run(resources, false)));
+    world.transcript(&world.run(resources, false))
 }
 
 #[test]
@@ -317,42 +322,23 @@ fn a_module_that_says_it_is_done_and_is_not_fails() {
 
 #[test]
 fn an_answer_that_the_manifest_does_not_allow_fails() {
-    let says = |state: &str, expected: Expect| {
+    for (state, problem) in [
+        (
+            "'state': {'ensure': 'present', 'text': '', 'owner': 'root'}",
+            "returned `owner`, which is not a property of its type",
+        ),
+        ("'state': {'ensure': 'present'}", "did not return `text`"),
+        ("'state': {'text': 'x'}", "did not return `ensure`"),
+        ("'stat': {}", "did not return `state`"),
+        ("'id': 77", "sent an unexpected message: `{\"id\": 77}`"),
+    ] {
         let behaviour = format!(
             "if q['method'] == 'observe':\n    print(json.dumps({{**a, {state}}}), flush=True); continue"
         );
-        fails(&behaviour, expected);
-    };
-    says(
-        "'state': {'ensure': 'present', 'text': '', 'owner': 'root'}",
-        expect![[r#"
-            Note[/a] failed: the module `notes` 1.0.0 returned `owner`, which is not a property of its type
-            Test[another] unchanged"#]],
-    );
-    says(
-        "'state': {'ensure': 'present'}",
-        expect![[r#"
-            Note[/a] failed: the module `notes` 1.0.0 did not return `text`
-            Test[another] unchanged"#]],
-    );
-    says(
-        "'state': {'text': 'x'}",
-        expect![[r#"
-            Note[/a] failed: the module `notes` 1.0.0 did not return `ensure`
-            Test[another] unchanged"#]],
-    );
-    says(
-        "'stat': {}",
-        expect![[r#"
-            Note[/a] failed: the module `notes` 1.0.0 did not return `state`
-            Test[another] unchanged"#]],
-    );
-    says(
-        "'id': 77",
-        expect![[r#"
-            Note[/a] failed: the module `notes` 1.0.0 sent an unexpected message: `{"id": 77}`
-            Test[another] unchanged"#]],
-    );
+        let expected =
+            format!("Note[/a] failed: the module `notes` 1.0.0 {problem}\nTest[another] unchanged");
+        assert_eq!(transcript_with(300, &behaviour), expected);
+    }
 }
 
 #[test]

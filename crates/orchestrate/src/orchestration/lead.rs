@@ -108,7 +108,7 @@ impl Leader<'_> {
     /// valid. The nodes are already held, so nothing else starts on them after this check.
     async fn first_event(&mut self) -> Result<Event, ServiceError> {
         let (plan, done) = (self.run.plan(), &self.record.done);
-        let plans = &self.inner.plans;
+        let plans = &self.inner.links.plans;
         let nodes = plans.stale_nodes(plan, done, purpose(&self.record)).await?;
         Ok(if nodes.is_empty() {
             self.begun()
@@ -254,7 +254,7 @@ impl Leader<'_> {
         let over = self.inner.store.get(&keys::run_end(id)).await?.is_some();
         // A run that succeeded is not resumed, so it needs its catalogs no longer.
         if over && end.outcome == RunOutcome::Succeeded {
-            self.inner.plans.unpin(id, self.run.plan()).await?;
+            self.inner.links.plans.unpin(id, self.run.plan()).await?;
         }
         tracing::info!(run = %id, outcome = %format!("{:?}", end.outcome).to_lowercase(), "a run has ended");
         Ok(over)

@@ -89,8 +89,6 @@ struct Inner {
     store: SharedStore,
     clock: Clock,
     server: ServerId,
-    reports: Reports,
-    plans: Plans,
     options: OrchestrationOptions,
     holds: hold_board::HoldBoard,
     links: OrchestrationLinks,
@@ -99,6 +97,8 @@ struct Inner {
 /// The services that runs notify and ask.
 #[derive(Clone)]
 pub struct OrchestrationLinks {
+    pub reports: Reports,
+    pub plans: Plans,
     /// Records what runs did.
     pub audit: ServiceAudit,
     pub reactors: ReactorInbox,
@@ -125,8 +125,6 @@ impl Orchestration {
         store: SharedStore,
         clock: Clock,
         server: ServerId,
-        reports: Reports,
-        plans: Plans,
         options: OrchestrationOptions,
         links: OrchestrationLinks,
     ) -> Self {
@@ -135,8 +133,6 @@ impl Orchestration {
                 store,
                 clock,
                 server,
-                reports,
-                plans,
                 options,
                 holds: hold_board::HoldBoard::default(),
                 links,
@@ -195,7 +191,7 @@ impl Orchestration {
         };
         self.refuse_stale(&plan, &record).await?;
         self.write_plan(record.id, &plan).await?;
-        self.inner.plans.pin(record.id, &plan).await?;
+        self.inner.links.plans.pin(record.id, &plan).await?;
         let key = keys::run_record(record.id);
         // The key that marks the run as open is created with the record. Its
         // revision is the run's place in the queue, unless the run is scheduled
@@ -223,7 +219,7 @@ impl Orchestration {
         }
         let named = plan.steps.iter().filter(|step| step.work.is_some()).count();
         match named {
-            0 => self.inner.plans.bind(plan, false).await,
+            0 => self.inner.links.plans.bind(plan, false).await,
             all if all == plan.steps.len() => Ok(plan),
             _ => Err(ServiceError::invalid(
                 "cannot run the plan: some steps do not name their work",
@@ -233,7 +229,7 @@ impl Orchestration {
 
     /// Refuses a plan that is no longer what the nodes would do.
     async fn refuse_stale(&self, plan: &RunPlan, record: &RunRecord) -> Result<(), ServiceError> {
-        let (plans, done) = (&self.inner.plans, &record.done);
+        let (plans, done) = (&self.inner.links.plans, &record.done);
         let purpose = purpose(record);
         let stale = plans.stale_nodes(plan, done, purpose).await?;
         let (message, hint) = match purpose {
@@ -470,7 +466,7 @@ impl Orchestration {
         for run in over.iter().take(over.len().saturating_sub(RUNS_KEPT)) {
             // A plan that cannot be read must not keep new runs from being created.
             if let Ok(plan) = self.inner.plan(*run).await {
-                self.inner.plans.unpin(*run, &plan).await?;
+                self.inner.links.plans.unpin(*run, &plan).await?;
             }
             let transaction = Transaction::new()
                 .delete(keys::run_record(*run))
@@ -498,7 +494,7 @@ impl Orchestration {
             }
             // A plan that was not written completely has no holds yet.
             if let Ok(plan) = self.inner.plan(run).await {
-                self.inner.plans.unpin(run, &plan).await?;
+                self.inner.links.plans.unpin(run, &plan).await?;
             }
             let transaction = Transaction::new()
                 .when(Compare::Absent(keys::run_record(run)))

@@ -123,7 +123,7 @@ impl Inner {
             ));
         };
         if let PlannedWork::Catalog(planned) = work
-            && let Some(reason) = self.plans.prohibited(&step.node, planned).await?
+            && let Some(reason) = self.links.plans.prohibited(&step.node, planned).await?
         {
             return Ok(Err(reason));
         }

@@ -34,7 +34,7 @@ impl Sources {
         let mut sources = Self {
             board: NodeBoard::open(inner.store.clone(), nodes).await?,
             answers: Answers::new(inner.store.clone()),
-            reports: inner.reports.subscribe([]),
+            reports: inner.links.reports.subscribe([]),
             checks: OpenChecks::default(),
             requests: Follow::new(inner.store.clone(), keys::run_requests(run.id())),
             run: run.id(),

@@ -119,10 +119,10 @@ impl World {
             store,
             clock(),
             server,
-            reports,
-            plans,
             options,
             OrchestrationLinks {
+                reports,
+                plans,
                 audit: Default::default(),
                 reactors: ReactorInbox::default(),
                 find_nodes: std::sync::Arc::new(NoQueries),

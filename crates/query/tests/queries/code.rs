@@ -15,6 +15,11 @@ fn rows(query: &Value) -> Result<Value, String> {
     Ok(json!(answer.objects()))
 }
 
+/// The names of the nodes that meet a condition, as a nested list.
+fn nodes_with(condition: Value) -> Value {
+    json!(["from", "nodes", ["extract", "certname", condition]])
+}
+
 #[track_caller]
 fn same(list: Value, text: &str) {
     let expected = rows(&json!(text)).expect("the text is a query");
@@ -93,72 +98,40 @@ fn nested_lists_ask_the_same_as_text() {
         "resources[type, count()] { group by type }",
     );
     same(
-        json!([
-            "from",
-            "nodes",
-            [
-                "extract",
-                "certname",
-                [
-                    "subquery",
-                    "resources",
-                    ["and", ["=", "type", "Service"], ["=", "title", "nginx"]]
-                ]
-            ]
-        ]),
+        nodes_with(json!([
+            "subquery",
+            "resources",
+            ["and", ["=", "type", "Service"], ["=", "title", "nginx"]]
+        ])),
         r#"nodes[certname] { resources { type = "Service" and title = "nginx" } }"#,
     );
     let nginx = r#"nodes[certname] { certname in resources[certname] { title = "nginx" } }"#;
     same(
-        json!([
-            "from",
-            "nodes",
+        nodes_with(json!([
+            "in",
+            "certname",
             [
                 "extract",
                 "certname",
-                [
-                    "in",
-                    "certname",
-                    [
-                        "extract",
-                        "certname",
-                        ["select_resources", ["=", "title", "nginx"]]
-                    ]
-                ]
+                ["select_resources", ["=", "title", "nginx"]]
             ]
-        ]),
+        ])),
         nginx,
     );
     same(
-        json!([
-            "from",
-            "nodes",
+        nodes_with(json!([
+            "in",
+            ["certname"],
             [
-                "extract",
-                "certname",
-                [
-                    "in",
-                    ["certname"],
-                    [
-                        "from",
-                        "resources",
-                        ["extract", ["certname"], ["=", "title", "nginx"]]
-                    ]
-                ]
+                "from",
+                "resources",
+                ["extract", ["certname"], ["=", "title", "nginx"]]
             ]
-        ]),
+        ])),
         nginx,
     );
     same(
-        json!([
-            "from",
-            "nodes",
-            [
-                "extract",
-                "certname",
-                ["in", "certname", ["array", ["web-1", "x"]]]
-            ]
-        ]),
+        nodes_with(json!(["in", "certname", ["array", ["web-1", "x"]]])),
         r#"nodes[certname] { certname in ["web-1", "x"] }"#,
     );
     same(

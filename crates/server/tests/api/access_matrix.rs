@@ -5,13 +5,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bunraku_model::Role;
-use bunraku_wire::api::{IssueRequest, IssuedCertificate};
 use bunraku_wire::endpoints::{self, Access, Definition, Verb};
 use bunraku_wire::{Client, ClientError};
 use serde_json::{Value, json};
 
 use crate::query::submit;
-use crate::support::{TestServer, request};
+use crate::support::TestServer;
 
 /// The callers that an endpoint answers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -304,20 +303,13 @@ async fn text_of(client: &Client, path: &str) -> Result<String, ClientError> {
 
 /// A caller with a server's certificate.
 async fn server_client(server: &TestServer) -> Client {
-    let (key, certificate_request) = request("other-server");
-    let issue = IssueRequest {
-        certificate_request,
-        role: Role::Server,
-        server_names: vec!["127.0.0.1".to_owned()],
-        groups: std::collections::BTreeSet::new(),
-        proof: None,
-    };
-    let issued: IssuedCertificate = server
-        .operator
-        .post("/v1/certificates/issue", &issue)
-        .await
-        .expect("a certificate");
-    server.client_with(&issued.certificate, &key)
+    let (certificate, key) = server
+        .issue("other-server", |issue| {
+            issue.role = Role::Server;
+            issue.server_names = vec!["127.0.0.1".to_owned()];
+        })
+        .await;
+    server.client_with(&certificate, &key)
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use bunraku_compile::compiles::CompiledCatalog;
 use bunraku_control::keys;
 use bunraku_store::Store;
+use bunraku_wire::Client;
 use bunraku_wire::api::{
     AssignRequest, CompileOutcome, CompileReason, CompileSelection, DeployState, EnvironmentChange,
     EnvironmentDetail, EnvironmentSummary, NewEnvironment, NodeSummary, QueuedCompile,
@@ -38,12 +39,36 @@ fn write(repository: &Repository, content: &str) -> String {
     repository.commit(&files)
 }
 
-#[tokio::test]
-async fn a_deploy_compiles_every_node_and_holds_what_it_gives() {
-    let mut server = TestServer::start().await;
-    let _nodes = (node(&server, "web-1").await, node(&server, "web-2").await);
+/// A server with an environment `production` and these nodes in it. Nothing is deployed yet.
+async fn production_of(names: &[&str]) -> (TestServer, Vec<Client>, Repository) {
+    let server = TestServer::start().await;
+    let mut nodes = Vec::new();
+    for name in names {
+        nodes.push(node(&server, name).await);
+    }
     let repository = site_repository("one");
     add(&server, "production", &repository.url()).await;
+    (server, nodes, repository)
+}
+
+fn new_production(url: &str, branch: Option<&str>, check_repository: bool) -> NewEnvironment {
+    NewEnvironment {
+        name: "production".parse().expect("a name"),
+        url: url.to_owned(),
+        branch: branch.map(str::to_owned),
+        policy: Default::default(),
+        volatile: None,
+        order: None,
+        poll_seconds: None,
+        allow_external_compiler: false,
+        fact_targeting: false,
+        check_repository,
+    }
+}
+
+#[tokio::test]
+async fn a_deploy_compiles_every_node_and_holds_what_it_gives() {
+    let (mut server, _nodes, repository) = production_of(&["web-1", "web-2"]).await;
     let status = deploy(&server, "production").await;
     assert_eq!((status.progress.nodes, status.progress.compiled), (2, 2));
     let (first, revision) = compiled(&server, "web-1").await.expect("compiled");
@@ -72,10 +97,7 @@ async fn a_deploy_compiles_every_node_and_holds_what_it_gives() {
 
 #[tokio::test]
 async fn code_that_does_not_compile_leaves_what_was_there_and_names_place_and_nodes() {
-    let mut server = TestServer::start().await;
-    let _nodes = (node(&server, "web-1").await, node(&server, "web-2").await);
-    let repository = site_repository("one");
-    add(&server, "production", &repository.url()).await;
+    let (mut server, _nodes, repository) = production_of(&["web-1", "web-2"]).await;
     deploy(&server, "production").await;
     let (good, _) = compiled(&server, "web-1").await.expect("compiled");
     repository.commit(&[("all.yaml", "resources:\n  File[/a]: {}\n  Broken: {}\n")]);
@@ -106,10 +128,7 @@ async fn code_that_does_not_compile_leaves_what_was_there_and_names_place_and_no
 
 #[tokio::test]
 async fn a_commit_that_cannot_be_compiled_is_not_deployed() {
-    let mut server = TestServer::start().await;
-    let _node = node(&server, "web-1").await;
-    let repository = site_repository("one");
-    add(&server, "production", &repository.url()).await;
+    let (mut server, _nodes, repository) = production_of(&["web-1"]).await;
     let good = deploy(&server, "production").await;
     repository.commit(&[("bunraku.yaml", "compiler: static\nsiet: x\n")]);
     let status = deploy(&server, "production").await;
@@ -140,11 +159,8 @@ async fn a_commit_that_cannot_be_compiled_is_not_deployed() {
 
 #[tokio::test]
 async fn history_that_was_rewritten_is_followed_and_what_is_gone_changes_nothing() {
-    let mut server = TestServer::start().await;
-    let client = node(&server, "web-1").await;
-    let repository = site_repository("one");
+    let (mut server, nodes, repository) = production_of(&["web-1"]).await;
     let first = repository.git(&["rev-parse", "HEAD"]);
-    add(&server, "production", &repository.url()).await;
     write(&repository, "two");
     deploy(&server, "production").await;
 
@@ -172,7 +188,7 @@ async fn history_that_was_rewritten_is_followed_and_what_is_gone_changes_nothing
     assert!(said.contains("git failed"), "{said}");
     assert_eq!(compiled(&server, "web-1").await.expect("kept").0, held);
     // New facts are compiled with the code that is still deployed.
-    facts(&client, "web-1", &json!({"role": "db"})).await;
+    facts(&nodes[0], "web-1", &json!({"role": "db"})).await;
     compile(&server, "web-1").await;
     let outcome = settled(&server, "web-1").await;
     assert!(
@@ -184,11 +200,8 @@ async fn history_that_was_rewritten_is_followed_and_what_is_gone_changes_nothing
 
 #[tokio::test]
 async fn a_commit_by_name_is_deployed_and_can_be_gone_back_to() {
-    let mut server = TestServer::start().await;
-    let _node = node(&server, "web-1").await;
-    let repository = site_repository("one");
+    let (mut server, _nodes, repository) = production_of(&["web-1"]).await;
     let first = repository.git(&["rev-parse", "HEAD"]);
-    add(&server, "production", &repository.url()).await;
     deploy(&server, "production").await;
     let (one, _) = compiled(&server, "web-1").await.expect("compiled");
     write(&repository, "two");
@@ -203,10 +216,7 @@ async fn a_commit_by_name_is_deployed_and_can_be_gone_back_to() {
 #[tokio::test]
 async fn trees_that_reach_out_of_themselves_are_refused() {
     use std::os::unix::fs::symlink;
-    let mut server = TestServer::start().await;
-    let _node = node(&server, "web-1").await;
-    let repository = site_repository("one");
-    add(&server, "production", &repository.url()).await;
+    let (mut server, _nodes, repository) = production_of(&["web-1"]).await;
     symlink("all.yaml", repository.path().join("inside")).expect("a link");
     repository.commit(&[]);
     let status = deploy(&server, "production").await;
@@ -236,10 +246,7 @@ async fn trees_that_reach_out_of_themselves_are_refused() {
 
 #[tokio::test]
 async fn deploys_at_once_end_with_the_newest_and_keep_their_order() {
-    let mut server = TestServer::start().await;
-    let _node = node(&server, "web-1").await;
-    let repository = site_repository("0");
-    add(&server, "production", &repository.url()).await;
+    let (mut server, _nodes, repository) = production_of(&["web-1"]).await;
     let commits: Vec<String> = (1..=6)
         .map(|n| write(&repository, &n.to_string()))
         .collect();
@@ -273,18 +280,7 @@ async fn addresses_that_are_flags_or_programs_are_refused() {
         ("ext::sh -c id", None),
         ("file:///srv/code", Some("--force")),
     ] {
-        let new = NewEnvironment {
-            name: "production".parse().expect("a name"),
-            url: url.to_owned(),
-            branch: branch.map(str::to_owned),
-            policy: Default::default(),
-            volatile: None,
-            order: None,
-            poll_seconds: None,
-            allow_external_compiler: false,
-            fact_targeting: false,
-            check_repository: false,
-        };
+        let new = new_production(url, branch, false);
         let refused = server
             .operator
             .post::<_, Value>("/v1/environments", &new)
@@ -298,22 +294,11 @@ async fn addresses_that_are_flags_or_programs_are_refused() {
 async fn a_repository_that_does_not_exist_is_refused_if_asked() {
     let mut server = TestServer::start().await;
     let repository = site_repository("one");
-    let new = |url: String, branch: Option<&str>| NewEnvironment {
-        name: "production".parse().expect("a name"),
-        url,
-        branch: branch.map(str::to_owned),
-        policy: Default::default(),
-        volatile: None,
-        order: None,
-        poll_seconds: None,
-        allow_external_compiler: false,
-        fact_targeting: false,
-        check_repository: true,
-    };
-    let (here, nowhere) = (repository.url(), "file:///no/such/repository".to_owned());
+    let new = |url: &str, branch| new_production(url, branch, true);
+    let (here, nowhere) = (repository.url(), "file:///no/such/repository");
     for (asked, expected) in [
         (new(nowhere, None), "cannot read the repository"),
-        (new(here.clone(), Some("gone")), "has no branch `gone`"),
+        (new(&here, Some("gone")), "has no branch `gone`"),
     ] {
         let refused = server
             .operator
@@ -325,7 +310,7 @@ async fn a_repository_that_does_not_exist_is_refused_if_asked() {
     }
     let added = server
         .operator
-        .post::<_, Value>("/v1/environments", &new(here, Some("main")))
+        .post::<_, Value>("/v1/environments", &new(&here, Some("main")))
         .await;
     added.expect("a repository that exists");
     server.shutdown().await;
@@ -396,10 +381,7 @@ async fn a_node_moves_between_environments_and_old_records_are_in_production() {
 
 #[tokio::test]
 async fn a_removed_node_leaves_nothing_of_its_compiles() {
-    let mut server = TestServer::start().await;
-    let _node = node(&server, "web-1").await;
-    let repository = site_repository("one");
-    add(&server, "production", &repository.url()).await;
+    let (mut server, _nodes, _repository) = production_of(&["web-1"]).await;
     deploy(&server, "production").await;
     let (held, _) = compiled(&server, "web-1").await.expect("compiled");
     server

@@ -100,7 +100,9 @@ pub(crate) async fn release(
     to: ReleaseTo,
     mode: RunMode,
 ) -> Option<ReleaseSummary> {
-    let made = try_release(server, None, to, mode).await.expect("released");
+    let made = try_release(server, &release_to(to, mode))
+        .await
+        .expect("released");
     let release = made.release?;
     applied(server, &release).await;
     Some(release)
@@ -115,20 +117,34 @@ pub(crate) async fn applied(server: &TestServer, release: &ReleaseSummary) {
     assert_ne!(shown.state, ReleaseState::Applying);
 }
 
-pub(crate) async fn try_release(
+/// Requests a release of all nodes on this parent; without one, on the newest release.
+pub(crate) async fn try_release_all(
     server: &TestServer,
     parent: Option<u64>,
-    to: ReleaseTo,
-    mode: RunMode,
 ) -> Result<ReleaseReply, ClientError> {
-    let request = CreateRelease {
+    let everything = CreateRelease {
         parent: parent.map(bunraku_model::ReleaseNumber),
+        ..release_to(ReleaseTo::Everything, RunMode::Enforce)
+    };
+    try_release(server, &everything).await
+}
+
+/// A release on the newest one.
+pub(crate) fn release_to(to: ReleaseTo, mode: RunMode) -> CreateRelease {
+    CreateRelease {
+        parent: None,
         to,
         mode,
         reason: None,
-    };
+    }
+}
+
+pub(crate) async fn try_release(
+    server: &TestServer,
+    request: &CreateRelease,
+) -> Result<ReleaseReply, ClientError> {
     server
         .operator
-        .post("/v1/releases/production", &request)
+        .post("/v1/releases/production", request)
         .await
 }

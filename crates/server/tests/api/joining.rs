@@ -2,8 +2,8 @@
 
 use bunraku_model::Role;
 use bunraku_wire::api::{
-    CertificateEntry, IssueRequest, IssuedCertificate, JoinReply, JoinRequest, NodeSummary,
-    PendingRequest, RenewRequest, SignRequest, TokenEntry, TokenRequest,
+    CertificateEntry, IssuedCertificate, JoinReply, JoinRequest, NodeSummary, PendingRequest,
+    RenewRequest, SignRequest, TokenEntry, TokenRequest,
 };
 use bunraku_wire::certificate::Certificate;
 use bunraku_wire::client::{Client, ClientError};
@@ -75,6 +75,17 @@ async fn a_revoked_or_invented_token_lets_no_node_join() {
     server.shutdown().await;
 }
 
+async fn exactly_one_is_signed(
+    joins: impl IntoIterator<Item = impl Future<Output = Result<JoinReply, ClientError>>>,
+) {
+    let outcomes = futures::future::join_all(joins).await;
+    let signed = outcomes
+        .iter()
+        .filter(|outcome| matches!(outcome, Ok(JoinReply::Signed { .. })))
+        .count();
+    assert_eq!(signed, 1, "{outcomes:?}");
+}
+
 #[tokio::test]
 async fn of_many_that_use_one_token_at_once_one_gets_in() {
     let mut server = TestServer::start().await;
@@ -85,12 +96,7 @@ async fn of_many_that_use_one_token_at_once_one_gets_in() {
     let joins = requests
         .iter()
         .map(|request| server.join(request, Some(token.clone())));
-    let outcomes = futures::future::join_all(joins).await;
-    let signed = outcomes
-        .iter()
-        .filter(|outcome| matches!(outcome, Ok(JoinReply::Signed { .. })))
-        .count();
-    assert_eq!(signed, 1, "{outcomes:?}");
+    exactly_one_is_signed(joins).await;
     server.shutdown().await;
 }
 
@@ -104,12 +110,7 @@ async fn of_many_keys_for_one_name_at_once_one_gets_it() {
     let joins = attempts
         .iter()
         .map(|(token, request)| server.join(request, Some(token.clone())));
-    let outcomes = futures::future::join_all(joins).await;
-    let signed = outcomes
-        .iter()
-        .filter(|outcome| matches!(outcome, Ok(JoinReply::Signed { .. })))
-        .count();
-    assert_eq!(signed, 1, "{outcomes:?}");
+    exactly_one_is_signed(joins).await;
     let certificates: Vec<CertificateEntry> = server
         .operator
         .get("/v1/certificates")
@@ -239,10 +240,14 @@ async fn a_pending_request_blocks_no_other_key_and_its_fingerprint_decides() {
     server.shutdown().await;
 }
 
+/// A server that keeps at most this number of pending requests.
+async fn server_with_room_for(requests: usize) -> TestServer {
+    TestServer::start_with(|options| options.services.certificates.most_waiting = requests).await
+}
+
 #[tokio::test]
 async fn a_pending_request_that_nobody_repeats_expires() {
-    let mut server =
-        TestServer::start_with(|options| options.services.certificates.most_waiting = 1).await;
+    let mut server = server_with_room_for(1).await;
     server.sent_since("web-1", 25).await;
     let pending: Vec<PendingRequest> = server
         .operator
@@ -291,8 +296,7 @@ async fn a_request_can_be_rejected_and_sent_again() {
 
 #[tokio::test]
 async fn strangers_cannot_fill_the_store_with_requests() {
-    let mut server =
-        TestServer::start_with(|options| options.services.certificates.most_waiting = 3).await;
+    let mut server = server_with_room_for(3).await;
     for number in 0..3 {
         server
             .join(&request(&format!("web-{number}")).1, None)
@@ -352,20 +356,7 @@ async fn a_renewal_keeps_name_and_role() {
 #[tokio::test]
 async fn an_operator_makes_another_operator() {
     let mut server = TestServer::start().await;
-    let (key, pem) = request("alice");
-    let issue = IssueRequest {
-        certificate_request: pem,
-        role: Role::Operator,
-        server_names: Vec::new(),
-        groups: std::collections::BTreeSet::new(),
-        proof: None,
-    };
-    let issued: IssuedCertificate = server
-        .operator
-        .post("/v1/certificates/issue", &issue)
-        .await
-        .expect("issued");
-    let alice = server.client_with(&issued.certificate, &key);
+    let alice = server.operator("alice", &[]).await;
     alice
         .get::<Vec<NodeSummary>>("/v1/nodes")
         .await

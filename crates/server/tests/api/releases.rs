@@ -21,7 +21,9 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::watch;
 
-use crate::fleet::{applied, compile, compile_in, environment, release, try_release};
+use crate::fleet::{
+    applied, compile, compile_in, environment, release, release_to, try_release, try_release_all,
+};
 use crate::query::{becomes, submit};
 use crate::support::{
     TestServer, eventually, name, open_stream_with_target, options, soon, status,
@@ -180,7 +182,7 @@ async fn a_release_on_a_stale_parent_is_refused_with_what_is_newer() {
         .await
         .expect("the first");
     compile(&server, "web-1", "two").await;
-    let refused = try_release(&server, Some(0), ReleaseTo::Everything, RunMode::Enforce).await;
+    let refused = try_release_all(&server, Some(0)).await;
     let error = refused.expect_err("stale");
     assert_eq!(error.status(), Some(409));
     let message = error.to_string();
@@ -194,9 +196,9 @@ async fn a_release_on_a_stale_parent_is_refused_with_what_is_newer() {
             .expect("a hint")
             .contains("bunraku release show production 1")
     );
-    let unknown = try_release(&server, Some(7), ReleaseTo::Everything, RunMode::Enforce).await;
+    let unknown = try_release_all(&server, Some(7)).await;
     assert_eq!(status(unknown), 404);
-    let fresh = try_release(&server, Some(1), ReleaseTo::Everything, RunMode::Enforce).await;
+    let fresh = try_release_all(&server, Some(1)).await;
     assert_eq!(
         fresh.expect("fresh").release.expect("new").number,
         ReleaseNumber(2)
@@ -311,7 +313,7 @@ async fn what_makes_no_sense_is_refused() {
             400,
         ),
     ] {
-        let refused = try_release(&server, None, to, RunMode::Enforce).await;
+        let refused = try_release(&server, &release_to(to, RunMode::Enforce)).await;
         assert_eq!(status(refused), expected);
     }
     let list: ReleaseList = server
@@ -540,7 +542,7 @@ async fn late_targets() -> (watch::Sender<bool>, TestServer) {
 /// Releases, and waits until the release is applied. The server does not catch up, because no
 /// caller waits on it.
 async fn release_unseen(server: &TestServer) -> Option<ReleaseSummary> {
-    let made = try_release(server, None, ReleaseTo::Everything, RunMode::Enforce).await;
+    let made = try_release_all(server, None).await;
     let release = made.expect("made").release?;
     let path = format!("/v1/releases/production/{}", release.number);
     eventually(|| async {

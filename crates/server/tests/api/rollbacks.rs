@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bunraku_wire::api::{ReleaseDetail, ReleaseReply, ReleaseTo, RollbackRequest, RunMode, Target};
 use serde_json::{Value, json};
 
-use crate::fleet::{release, try_release};
+use crate::fleet::{release, try_release_all};
 use crate::repository::{Repository, add, deploy, node, site, site_repository};
 use crate::support::{TestServer, eventually};
 
@@ -186,7 +186,7 @@ async fn a_node_that_cannot_be_compiled_from_the_old_code_has_no_target_and_is_n
     assert_eq!(without.node.as_str(), "web-2");
     assert!(without.reason.contains("Broken"), "{}", without.reason);
     // It gets a catalog with the next release that covers it.
-    let made = try_release(&server, None, ReleaseTo::Everything, RunMode::Enforce).await;
+    let made = try_release_all(&server, None).await;
     made.expect("released");
     eventually(async || code_of(&server, "web-2").await == Some(second.clone())).await;
     server.shutdown().await;

@@ -342,16 +342,26 @@ impl TestServer {
         operator: &str,
         groups: &[&str],
     ) -> (String, PrivateKey) {
-        let (key, certificate_request) = request(operator);
-        let issue = IssueRequest {
+        let groups = groups.iter().map(|group| group.parse().expect("a group"));
+        self.issue(operator, |issue| issue.groups = groups.collect())
+            .await
+    }
+
+    /// Has a certificate issued: an operator's, unless the request is changed.
+    pub(crate) async fn issue(
+        &self,
+        name: &str,
+        change: impl FnOnce(&mut IssueRequest),
+    ) -> (String, PrivateKey) {
+        let (key, certificate_request) = request(name);
+        let mut issue = IssueRequest {
             certificate_request,
             role: Role::Operator,
             server_names: Vec::new(),
-            groups: (groups.iter())
-                .map(|group| group.parse().expect("a group"))
-                .collect(),
+            groups: std::collections::BTreeSet::new(),
             proof: None,
         };
+        change(&mut issue);
         let issued: IssuedCertificate = self
             .operator
             .post("/v1/certificates/issue", &issue)

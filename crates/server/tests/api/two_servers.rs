@@ -7,15 +7,15 @@ use bunraku_store::etcd::EtcdStore;
 use bunraku_store::testing::EtcdCluster;
 use bunraku_wire::api::{
     CertificateEntry, CertificateState, Command, EventStatus, FactsReply, IssuedCertificate,
-    NodeSummary, NumberedEvent, ReleaseTo, RenewRequest, ReportState, ReportSummary, RunEnding,
-    RunMode, SendCommand, SentCommand, StreamMessage,
+    NodeSummary, NumberedEvent, RenewRequest, ReportState, ReportSummary, RunEnding, SendCommand,
+    SentCommand, StreamMessage,
 };
 use bunraku_wire::client::Lines;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::exports;
-use crate::fleet::{applied, compile, try_release};
+use crate::fleet::{applied, compile, try_release_all};
 use crate::puppet_code::deployed;
 use crate::reports;
 use crate::repository::{Repository, add, facts};
@@ -178,8 +178,8 @@ async fn of_two_concurrent_releases_one_wins_and_nodes_of_both_servers_are_notif
     assert_eq!(target, None);
     let id = compile(&second, "web-1", "one").await;
     let (one, other) = tokio::join!(
-        try_release(&first, Some(0), ReleaseTo::Everything, RunMode::Enforce),
-        try_release(&second, Some(0), ReleaseTo::Everything, RunMode::Enforce)
+        try_release_all(&first, Some(0)),
+        try_release_all(&second, Some(0))
     );
     let (made, refused): (Vec<_>, Vec<_>) = [one, other].into_iter().partition(Result::is_ok);
     assert_eq!((made.len(), refused.len()), (1, 1));

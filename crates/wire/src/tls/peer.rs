@@ -48,7 +48,8 @@ impl PeerIdentity {
             .transpose()
     }
 
-    fn from_der(der: &[u8]) -> Result<Self, PeerError> {
+    /// Returns the peer that a certificate names. The caller has verified the certificate.
+    pub fn from_der(der: &[u8]) -> Result<Self, PeerError> {
         let certificate = Certificate::from_der(der).map_err(PeerError)?;
         Ok(Self {
             name: certificate.name().map_err(PeerError)?,

@@ -13,7 +13,7 @@ use bunraku_states::Lookup;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::code_worker::{AnswerWorker, CodeTask, CodeWorkers, StateQuestion};
+use super::code_worker::{AnswerWorker, CodeTask, CodeWorkers, StateQuestion, StatesTask};
 use super::{Compilation, CompileRequest, Compiler, LockReader};
 use crate::code_questions::CodeSession;
 use crate::compile_failure::CompileFailure;
@@ -73,13 +73,13 @@ impl Compiler for StatesCompiler {
             session: request.questions.clone(),
             unanswered: Mutex::default(),
         });
-        let task = CodeTask::States {
+        let task = CodeTask::States(StatesTask {
             node: request.node.clone(),
             facts: Cow::Borrowed(&request.facts),
             root: Cow::Borrowed(&self.root),
             pillar: self.pillar.as_deref().map(Cow::Borrowed),
             fact_targeting: request.fact_targeting,
-        };
+        });
         let answering = Arc::clone(&answers) as Arc<dyn AnswerWorker>;
         let done = self.workers.compile(task, answering, slots).await;
         if let Some(error) = answers.take_error() {

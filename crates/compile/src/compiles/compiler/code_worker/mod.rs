@@ -57,19 +57,23 @@ struct TaskLine<'a> {
 pub(super) enum CodeTask<'a> {
     /// Read the files that say what the code is.
     Inspect,
-    States {
-        node: NodeName,
-        facts: Cow<'a, FactSet>,
-        root: Cow<'a, str>,
-        pillar: Option<Cow<'a, str>>,
-        /// Facts may decide which state files and data the node gets.
-        fact_targeting: bool,
-    },
+    States(StatesTask<'a>),
     Static {
         node: NodeName,
         facts: Cow<'a, FactSet>,
         site: Cow<'a, str>,
     },
+}
+
+/// Compile the states of one node.
+#[derive(Clone, Serialize, Deserialize)]
+pub(super) struct StatesTask<'a> {
+    pub(super) node: NodeName,
+    pub(super) facts: Cow<'a, FactSet>,
+    pub(super) root: Cow<'a, str>,
+    pub(super) pillar: Option<Cow<'a, str>>,
+    /// Facts may decide which state files and data the node gets.
+    pub(super) fact_targeting: bool,
 }
 
 /// The result of a task.

@@ -42,23 +42,18 @@ impl CodeTasks {
                     Err(problem) => TaskResult::Errors(vec![problem]),
                 }
             }
-            CodeTask::States {
-                node,
-                facts,
-                root,
-                pillar,
-                fact_targeting,
-            } => {
+            CodeTask::States(task) => {
+                let (root, pillar) = (&*task.root, task.pillar.as_deref());
                 let directories = StateDirectories {
-                    states: vec![self.tree.join(&**root)],
-                    pillar: (pillar.iter()).map(|one| self.tree.join(&**one)).collect(),
+                    states: vec![self.tree.join(root)],
+                    pillar: pillar.iter().map(|one| self.tree.join(one)).collect(),
                 };
                 let input = Input {
-                    node: node.to_string(),
-                    facts: facts.as_map().clone(),
+                    node: task.node.to_string(),
+                    facts: task.facts.as_map().clone(),
                     other_nodes: OtherNodePolicy::Keep,
                     fact_trust: FactTrust::Sent {
-                        may_target: *fact_targeting,
+                        may_target: task.fact_targeting,
                     },
                     ..Input::default()
                 };

@@ -13,7 +13,9 @@ use super::super::worker_pool::{WorkerLimits, WorkerPool};
 use super::super::worker_process::{WorkerCommand, WorkerEnvironment};
 use super::super::{Compilation, EnvironmentSlots};
 use super::perform::CodeTasks;
-use super::{AnswerWorker, AskServer, CodeTask, InspectedCode, TaskLine, TaskResult, WorkerSetup};
+use super::{
+    AnswerWorker, AskServer, CodeTask, InspectedCode, StatesTask, TaskLine, TaskResult, WorkerSetup,
+};
 use crate::compile_failure::CompileFailure;
 
 /// Catalogs after which a worker is replaced.
@@ -133,19 +135,13 @@ impl CodeTask<'_> {
         use std::borrow::Cow;
         match self {
             CodeTask::Inspect => CodeTask::Inspect,
-            CodeTask::States {
-                node,
-                facts,
-                root,
-                pillar,
-                fact_targeting,
-            } => CodeTask::States {
-                node,
-                facts: Cow::Owned(facts.into_owned()),
-                root: Cow::Owned(root.into_owned()),
-                pillar: pillar.map(|pillar| Cow::Owned(pillar.into_owned())),
-                fact_targeting,
-            },
+            CodeTask::States(task) => CodeTask::States(StatesTask {
+                node: task.node,
+                facts: Cow::Owned(task.facts.into_owned()),
+                root: Cow::Owned(task.root.into_owned()),
+                pillar: task.pillar.map(|pillar| Cow::Owned(pillar.into_owned())),
+                fact_targeting: task.fact_targeting,
+            }),
             CodeTask::Static { node, facts, site } => CodeTask::Static {
                 node,
                 facts: Cow::Owned(facts.into_owned()),
