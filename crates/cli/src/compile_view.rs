@@ -2,6 +2,8 @@
 
 use bunraku_wire::api::{CompileNote, CompileOutcome, CompileProblem, CompileProgress};
 
+use crate::output::count;
+
 /// Formats `file:line:column: message`, as far as the position is known.
 pub(crate) fn place(problem: &CompileProblem) -> String {
     let mut text = String::new();
@@ -44,6 +46,23 @@ pub(crate) fn problem_lines(outcome: &CompileOutcome) -> Vec<String> {
 }
 
 pub(crate) fn progress(progress: &CompileProgress) -> String {
+    let shown = progress_words(progress);
+    if shown.is_empty() {
+        progress.nodes.to_string()
+    } else {
+        format!("{}: {}", progress.nodes, shown.join(", "))
+    }
+}
+
+/// Returns the number of nodes, and how many of them are compiled: `3 nodes, 3 compiled`.
+pub(crate) fn compiled_words(progress: &CompileProgress) -> String {
+    let mut words = vec![count(progress.nodes, "node")];
+    words.extend(progress_words(progress));
+    words.join(", ")
+}
+
+/// Returns the number of nodes in each state that some node is in.
+fn progress_words(progress: &CompileProgress) -> Vec<String> {
     let parts = [
         (progress.compiled, "compiled"),
         (progress.failed, "failed"),
@@ -51,16 +70,11 @@ pub(crate) fn progress(progress: &CompileProgress) -> String {
         (progress.waiting, "waiting"),
         (progress.without_facts, "without facts"),
     ];
-    let shown: Vec<String> = parts
+    parts
         .iter()
         .filter(|(count, _)| *count > 0)
         .map(|(count, word)| format!("{count} {word}"))
-        .collect();
-    if shown.is_empty() {
-        progress.nodes.to_string()
-    } else {
-        format!("{}: {}", progress.nodes, shown.join(", "))
-    }
+        .collect()
 }
 
 /// Formats a compiler message with its location.

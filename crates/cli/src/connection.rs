@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bunraku_model::{NodeName, Role};
+use bunraku_wire::endpoints::ShowServer;
 use bunraku_wire::trust;
 use bunraku_wire::{
     Client, ClientError, ClientOptions, Credentials, OperatorProof, PrivateKey,
@@ -139,14 +140,16 @@ fn credentials(global: &Global, loaded: &LoadedConfig) -> Result<Credentials, Fa
 /// Returns the address of the server that answered, as other machines reach it: on the server
 /// itself, the host name instead of a loopback address.
 pub(crate) async fn reachable_server(client: &Client) -> String {
-    let Some(server) = client.server().await else {
-        return format!("{}:{}", host_name(), crate::config::DEFAULT_PORT);
+    let text = client.server().await.map(|server| server.to_string());
+    let port = match text.as_deref().map(|text| text.rsplit_once(':')) {
+        Some(Some(("localhost" | "127.0.0.1" | "[::1]", port))) => port.to_owned(),
+        Some(_) => return text.unwrap_or_default(),
+        None => crate::config::DEFAULT_PORT.to_string(),
     };
-    let text = server.to_string();
-    match text.rsplit_once(':') {
-        Some(("localhost" | "127.0.0.1" | "[::1]", port)) => format!("{}:{port}", host_name()),
-        _ => text,
-    }
+    // A name that is in the server's certificate, so that nodes accept it.
+    let status = client.call(ShowServer).await.ok();
+    let name = status.and_then(|status| status.name);
+    format!("{}:{port}", name.unwrap_or_else(host_name))
 }
 
 fn host_name() -> String {

@@ -3,6 +3,8 @@
 //! Rule: every command is in one group, every command without subcommands has an example that
 //! parses, and every argument has a description. The tests walk the whole tree.
 
+use std::ffi::OsString;
+
 use clap::builder::StyledStr;
 use clap::builder::styling::Styles;
 use clap::{Command, CommandFactory};
@@ -72,15 +74,45 @@ pub(crate) fn command() -> Command {
         .before_long_help(long)
 }
 
+/// Returns the usage of the command that a command line names.
+pub(crate) fn usage_of(words: &[OsString]) -> StyledStr {
+    let mut whole = command();
+    whole.build();
+    let mut named = &mut whole;
+    for word in words.iter().skip(1).filter_map(|word| word.to_str()) {
+        if named.find_subcommand(word).is_some() {
+            // Looked up twice, because a borrow that may end here would last for the loop.
+            named = named.find_subcommand_mut(word).expect("it was found");
+        }
+    }
+    named.render_usage()
+}
+
 /// One line for each group.
 fn short_groups(styles: &Styles) -> StyledStr {
     let header = styles.get_header();
     let lines = GROUPS.iter().map(|(group, commands)| {
         let gap = " ".repeat(16_usize.saturating_sub(group.len() + 1));
-        format!("  {header}{group}:{header:#}{gap}{}\n", commands.join(" "))
+        let commands = wrapped(commands, 80 - 18).join(&format!("\n{}", " ".repeat(18)));
+        format!("  {header}{group}:{header:#}{gap}{commands}\n")
     });
     // clap wraps styled text at a wrong place unless a new line begins with a space.
     StyledStr::from(lines.collect::<String>())
+}
+
+/// Joins words to lines of at most this width.
+fn wrapped(words: &[&str], width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in words {
+        match lines.last_mut() {
+            Some(line) if line.len() + 1 + word.len() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push((*word).to_owned()),
+        }
+    }
+    lines
 }
 
 /// One line for each command.
@@ -218,27 +250,9 @@ mod tests {
         });
     }
 
-    /// Splits a line as a shell does. Ends at a comment, a pipe or the next command.
+    /// Returns the words of an example, with a fingerprint that can be parsed.
     fn words(line: &str) -> Vec<String> {
-        let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
-        let line = line.split("  ").next().unwrap_or_default();
-        let line = line.replace("SHA256:…", &format!("SHA256:{}", "0".repeat(64)));
-        for c in line.chars() {
-            match (c, quote) {
-                (c, Some(open)) if c == open => quote = None,
-                (c, Some(_)) => word.get_or_insert_default().push(c),
-                ('\'' | '"', None) => {
-                    quote = Some(c);
-                    word.get_or_insert_default();
-                }
-                (' ', None) => words.extend(word.take()),
-                (c, None) => word.get_or_insert_default().push(c),
-            }
-        }
-        words.extend(word);
-        let end = |word: &String| ["#", "|", ">", ">>", "&&", ";"].contains(&word.as_str());
-        let end = words.iter().position(end).unwrap_or(words.len());
-        words.truncate(end);
-        words
+        let fingerprint = format!("SHA256:{}", "0".repeat(64));
+        bunraku_testkit::shell_words(&line.replace("SHA256:…", &fingerprint))
     }
 }

@@ -98,9 +98,9 @@ pub fn main_with(words: impl IntoIterator<Item = OsString>, wiring: Wiring) -> E
     if asks_for_json(&words) {
         json_mode::turn_on();
     }
-    let arguments = match parse(words) {
+    let arguments = match parse(&words) {
         Ok(arguments) => arguments,
-        Err(error) => return usage(&error).into(),
+        Err(error) => return usage(error, &words).into(),
     };
     let outcome = dispatch::run(arguments, wiring).and_then(|code| {
         // A command without data says what it did.
@@ -115,7 +115,7 @@ pub fn main_with(words: impl IntoIterator<Item = OsString>, wiring: Wiring) -> E
     }
 }
 
-fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Arguments, clap::Error> {
+fn parse(words: &[OsString]) -> Result<Arguments, clap::Error> {
     let mut command = help::command();
     let matches = command.try_get_matches_from_mut(words)?;
     Arguments::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
@@ -130,9 +130,15 @@ fn asks_for_json(words: &[OsString]) -> bool {
 
 /// Prints help, version or a usage error. Help and version are successful answers; everything else
 /// is a usage error.
-fn usage(error: &clap::Error) -> Exit {
+fn usage(mut error: clap::Error, words: &[OsString]) -> Exit {
     use clap::error::ErrorKind::{DisplayHelp, DisplayVersion};
+    use clap::error::{ContextKind, ContextValue};
     let is_answer = matches!(error.kind(), DisplayHelp | DisplayVersion);
+    if error.get(ContextKind::Usage).is_some() {
+        // clap's own line would name flags that come from environment variables.
+        let usage = help::usage_of(words);
+        error.insert(ContextKind::Usage, ContextValue::StyledStr(usage));
+    }
     if json_mode::is_on() && !is_answer {
         return usage_failure(&error.to_string()).report();
     }

@@ -123,7 +123,9 @@ enum ApplyError {
     Tag(#[source] bunraku_engine::InvalidTag),
     #[error("nothing was changed")]
     Lock(#[source] bunraku_engine::LockError),
-    #[error("`{0}` is not of the form SCHEME=DIRECTORY")]
+    #[error(
+        "`--source-root {0}` is not of the form SCHEME=DIRECTORY, such as `puppet=/etc/puppet/code`"
+    )]
     SourceRoot(String),
     #[error("cannot listen for signals")]
     Signals(#[source] io::Error),

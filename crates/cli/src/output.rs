@@ -185,6 +185,11 @@ pub(crate) fn count<N: Display + PartialEq + From<u8>>(count: N, noun: &str) -> 
     }
 }
 
+/// Formats a time for people: whole seconds, in UTC.
+pub(crate) fn time(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%d %H:%M:%SZ").to_string()
+}
+
 /// Formats the time since then for people: `3 s`, `5 min`, `2 h`, `4 d`.
 pub(crate) fn ago(since: Timestamp, now: Timestamp) -> String {
     let seconds = now.duration_since(since).as_secs().max(0);

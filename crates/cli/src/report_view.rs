@@ -15,7 +15,7 @@ use crate::connection::failed;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::node_view::causes;
-use crate::output::{self, count};
+use crate::output::{self, count, time};
 
 /// The number of resources listed as the slowest.
 const SLOWEST: usize = 5;
@@ -90,7 +90,7 @@ pub(crate) fn head_lines(summary: &ReportSummary, state: &str) -> Vec<(&'static 
         ("run", summary.run.to_string()),
         ("node", summary.node.to_string()),
         ("state", state.to_owned()),
-        ("started", started.at.to_string()),
+        ("started", time(started.at)),
         ("causes", causes(&started.causes, started.more_causes)),
         ("resources", counts(&summary.counts)),
         ("method", started.method.clone()),

@@ -90,6 +90,8 @@ pub struct ServiceSet {
 /// This server's description of itself.
 pub struct ServerIdentity {
     pub id: ServerId,
+    /// The name in the server's certificate.
+    pub name: String,
     pub started: Timestamp,
     pub store: &'static str,
 }

@@ -556,6 +556,7 @@ async fn build_services(
         certificates,
         identity: Arc::new(ServerIdentity {
             id,
+            name: options.certificates.server_name.clone(),
             started: clock.now(),
             store: options.store_kind,
         }),

@@ -44,7 +44,7 @@ pub use conditional::ConditionalReply;
 pub use endpoint::{Decode, Encode, ReplyOf, Transfer};
 pub use error::{ClientError, ConnectError, Problem, ServerFailure};
 pub use lines::Lines;
-pub use refusal::TlsRefusal;
+pub use refusal::{TlsCause, TlsRefusal};
 pub use transfer::Download;
 
 use crate::tls::ReloadableClientTls;

@@ -6,7 +6,6 @@ use bunraku_wire::Client;
 use bunraku_wire::api::{Command, FactSetEntry, FactsDifference, FactsReply};
 use bunraku_wire::endpoints::{CompareFacts, DifferenceQuery, Endpoint, ListFactSets, ShowFacts};
 use clap::Subcommand;
-use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::connection::failed;
@@ -172,18 +171,14 @@ async fn history(client: &Client, node: &NodeName, json: bool) -> Result<Exit, F
     for entry in &entries {
         table.row(vec![
             entry.fact_set.0.short(),
-            whole_seconds(entry.changed),
+            output::time(entry.changed),
             entry
                 .replaced
-                .map_or_else(|| "now".to_owned(), whole_seconds),
+                .map_or_else(|| "now".to_owned(), output::time),
         ]);
     }
     table.print()?;
     Ok(Exit::Done)
-}
-
-fn whole_seconds(time: Timestamp) -> String {
-    time.strftime("%Y-%m-%d %H:%M:%SZ").to_string()
 }
 
 /// The configured options for collecting this machine's facts.

@@ -20,7 +20,7 @@ use crate::failure::Failure;
 use crate::node_commands::{report_answers, send_and_wait};
 use crate::node_names::{resolve, resolve_one};
 use crate::node_view;
-use crate::output;
+use crate::output::{self, time};
 
 #[derive(Subcommand)]
 pub(crate) enum NodeCommand {
@@ -178,24 +178,26 @@ async fn show(client: &Client, node: &NodeName, json: bool) -> Result<Exit, Fail
         return Ok(Exit::Done);
     }
     let connection = match &summary.status.connection {
-        Connection::Never { since } => format!("never connected; certificate signed {since}"),
-        Connection::Connected { since, server } => {
-            format!("connected since {since} to server {server}")
+        Connection::Never { since } => {
+            format!("never connected; certificate signed {}", time(*since))
         }
-        Connection::Lost { since, reason } => format!("lost since {since}: {reason}"),
+        Connection::Connected { since, server } => {
+            format!("connected since {} to server {server}", time(*since))
+        }
+        Connection::Lost { since, reason } => format!("lost since {}: {reason}", time(*since)),
     };
     let administration = match &summary.status.administration {
-        Administration::Enabled { since } => format!("enabled since {since}"),
+        Administration::Enabled { since } => format!("enabled since {}", time(*since)),
         Administration::Disabled { since, reason, by } => {
-            format!("disabled since {since} by {by}: {reason}")
+            format!("disabled since {} by {by}: {reason}", time(*since))
         }
     };
     let activity = match &summary.status.activity {
-        Activity::Idle { since } => format!("idle since {since}"),
-        Activity::Running { since, what } => format!("running since {since}: {what}"),
+        Activity::Idle { since } => format!("idle since {}", time(*since)),
+        Activity::Running { since, what } => format!("running since {}: {what}", time(*since)),
     };
     let facts = match (&summary.fact_set, &summary.facts_received) {
-        (Some(id), Some(received)) => format!("{}, received {received}", id.0.short()),
+        (Some(id), Some(received)) => format!("{}, received {}", id.0.short(), time(*received)),
         _ => "none".to_owned(),
     };
     let lines = [
@@ -203,7 +205,7 @@ async fn show(client: &Client, node: &NodeName, json: bool) -> Result<Exit, Fail
         ("environment", summary.environment.to_string()),
         (
             "status",
-            format!("{} since {}", summary.word.as_str(), summary.since),
+            format!("{} since {}", summary.word.as_str(), time(summary.since)),
         ),
         ("connection", connection),
         ("administration", administration),
@@ -233,7 +235,7 @@ fn last_run(node: &NodeSummary) -> String {
     let Some(last) = &node.last_run else {
         return "none".to_owned();
     };
-    let mut text = format!("{} at {}", node_view::ending(last), last.at);
+    let mut text = format!("{} at {}", node_view::ending(last), time(last.at));
     if let Some(release) = last.release {
         text.push_str(&format!(", release {release}"));
     }

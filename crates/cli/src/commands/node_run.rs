@@ -24,6 +24,7 @@ use crate::connection::failed;
 use crate::duration::HumanDuration;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::node_commands::explain_wait;
 use crate::node_names;
 use crate::output;
 use crate::report_view::ending_line;
@@ -106,11 +107,15 @@ pub(crate) async fn run(
     json: bool,
 ) -> Result<Exit, Failure> {
     let nodes = selected(client, &arguments).await?;
-    let asked: Vec<_> = futures::stream::iter(&nodes)
+    waiting::for_what(&format!(
+        "waiting until {} accepted the run",
+        output::count(nodes.len(), "node")
+    ));
+    let asking = futures::stream::iter(&nodes)
         .map(|node| ask(client, node, &arguments))
         .buffered(AT_ONCE)
-        .collect()
-        .await;
+        .collect();
+    let asked: Vec<_> = explain_wait(client, &nodes, asking).await;
     let mut outcomes = Vec::new();
     for asked in asked {
         outcomes.push(asked?);

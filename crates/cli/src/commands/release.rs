@@ -177,6 +177,7 @@ pub(crate) fn run(command: ReleaseCommand, context: &Context) -> Result<Exit, Fa
                 let diff: FleetDiff = client.call(at).await.map_err(|error| failed(&error))?;
                 if diff.compared == 0 && !diff.without_catalog.is_empty() && !json {
                     note_first_catalogs(&environment, number, held, &diff);
+                    return Ok(Exit::Done);
                 }
                 print_fleet(&diff, json, detailed_exitcodes)
             }
@@ -511,7 +512,8 @@ async fn show(
         .map_or_else(|| "none".to_owned(), |parent| parent.to_string());
     text += &format!(
         "created {} by {}, parent {parent}\n",
-        release.created, release.by
+        output::time(release.created),
+        release.by
     );
     if let Some(reason) = &release.reason {
         text += &format!("reason: {reason}\n");
@@ -554,7 +556,8 @@ fn note_first_catalogs(
     } else {
         format!("bunraku release show {environment}{number}")
     };
-    note!("these are the first catalogs of {nodes}\n\nhint: see them with `{see}`\n");
+    note!("Nothing to compare: these are the first catalogs of {nodes}.");
+    note!("\nhint: see them with `{see}`");
 }
 
 async fn hold(

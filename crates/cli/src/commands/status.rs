@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::cluster_view::{is_whole, summary};
-use crate::compile_view::progress;
+use crate::compile_view::compiled_words;
 use crate::connection::failed;
 use crate::context::Context;
 use crate::exit::Exit;
@@ -261,7 +261,7 @@ fn state((environment, releases): &(EnvironmentSummary, ReleaseList)) -> Environ
     let hold = releases.hold.as_ref();
     EnvironmentState {
         name: environment.name.to_string(),
-        compiled: progress(&environment.progress),
+        compiled: compiled_words(&environment.progress),
         release: releases.releases.first().map(|release| release.number.0),
         held: hold.map(|hold| format!("{} ({})", hold.reason, hold.by)),
         waiting: releases.waiting,

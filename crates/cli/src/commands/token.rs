@@ -42,7 +42,7 @@ pub(crate) fn run(command: TokenCommand, context: &Context) -> Result<Exit, Fail
             TokenCommand::Create { ttl, node } => {
                 let request = TokenRequest {
                     ttl_seconds: ttl.0.as_secs(),
-                    node,
+                    node: node.clone(),
                 };
                 let token: NewToken = client
                     .call_with(CreateToken, &request)
@@ -54,8 +54,9 @@ pub(crate) fn run(command: TokenCommand, context: &Context) -> Result<Exit, Fail
                     output::write(&format!("{}\n", token.token))?;
                     let server = reachable_server(&client).await;
                     note!("\nhint: on the node, as root, run");
+                    let name = node.map_or_else(String::new, |node| format!(" --name {node}"));
                     note!(
-                        "  BUNRAKU_TOKEN={} bunraku agent --server {server} --ca-fingerprint {}",
+                        "  BUNRAKU_TOKEN={} bunraku agent{name} --server {server} --ca-fingerprint {}",
                         token.token,
                         token.ca_fingerprint
                     );
@@ -79,7 +80,7 @@ pub(crate) fn run(command: TokenCommand, context: &Context) -> Result<Exit, Fail
                     table.row(vec![
                         token.id,
                         node,
-                        token.expires.to_string(),
+                        output::time(token.expires),
                         token.created_by,
                     ]);
                 }

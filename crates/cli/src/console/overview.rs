@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use super::nodes::{by_status, report_line};
 use super::page::{PageError, Source};
 use super::runs;
-use crate::compile_view::progress;
+use crate::compile_view::compiled_words;
 use crate::output::ago;
 
 const MOST_RUNS: usize = 5;
@@ -96,7 +96,7 @@ fn environment_line(
         name: environment.name.to_string(),
         code: (environment.deployed.as_ref())
             .map_or_else(|| "none".to_owned(), |it| it.code_id.short().to_owned()),
-        compiled: progress(&environment.progress),
+        compiled: compiled_words(&environment.progress),
         tone: match environment.progress {
             progress if progress.failed > 0 => Tone::Bad,
             progress if progress.waiting > 0 => Tone::Busy,

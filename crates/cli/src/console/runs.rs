@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use super::page::{PageError, Source};
 use crate::output::ago;
 use crate::run_follow;
-use crate::run_view::{list_state, mark, phase, short, step_detail, wait_text};
+use crate::run_view::{list_state, mark, phase, short, step_reason, wait_text};
 use crate::trigger_view::describe_event;
 
 /// The maximum number of runs on one page. More would not be useful.
@@ -165,7 +165,7 @@ fn place(state: &StepState) -> u8 {
 fn step_line(run: &Run, step: StepIndex) -> StepLine {
     let state = &run.statuses()[step.at()].state;
     let planned = &run.plan().steps[step.at()];
-    let detail = step_detail(run, step);
+    let detail = step_reason(run, step);
     StepLine {
         mark: mark(state).to_owned(),
         node: planned.node.to_string(),

@@ -222,14 +222,20 @@ impl DemoFleet {
         }
     }
 
-    /// Kills a server that stores data with kill -9, while commands are in flight.
-    pub(crate) async fn lose_a_datastore(&mut self, stage: &mut Stage) -> Result<(), Failure> {
+    /// Waits until all datastores are healthy again.
+    pub(super) async fn wait_until_whole(&mut self, stage: &mut Stage) -> Result<(), Failure> {
         let size = self.members.len() - 1;
         self.wait_for_cluster(stage, |status| {
             let healthy = status.datastores.iter().filter(|it| it.healthy);
             healthy.filter(|it| !it.learner).count() == size
         })
-        .await?;
+        .await
+    }
+
+    /// Kills a server that stores data with kill -9, while commands are in flight.
+    pub(crate) async fn lose_a_datastore(&mut self, stage: &mut Stage) -> Result<(), Failure> {
+        let size = self.members.len() - 1;
+        self.wait_until_whole(stage).await?;
         let client = self.client()?;
         let status: ClusterStatus = client
             .call(ShowCluster)

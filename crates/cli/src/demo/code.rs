@@ -187,7 +187,7 @@ impl DemoFleet {
 
     /// Changes the page of the web nodes, which then cue the load balancers: three cues, one run.
     pub(crate) async fn cue(&self, stage: &mut Stage) -> Result<(), Failure> {
-        self.run_quietly(&["node", "enable", "dev4.devco.net"])
+        self.show(stage, &["node", "enable", "dev4.devco.net"])
             .await?;
         stage.set("dev4.devco.net", Mark::Well, "idle", "enabled again");
         let define = [

@@ -317,9 +317,8 @@ impl DemoFleet {
 
     pub(crate) async fn disable_one(&self, stage: &mut Stage) -> Result<(), Failure> {
         let node = "dev4.devco.net";
-        let reason = "disk replacement".to_owned();
-        let reason = ["node", "disable", node, "--reason", &reason];
-        self.show(stage, &reason).await?;
+        let disable = ["node", "disable", node, "--reason", "disk replacement"];
+        self.show(stage, &disable).await?;
         stage.set(node, Mark::Attention, "disabled", "disk replacement");
         Ok(())
     }
@@ -358,7 +357,7 @@ impl DemoFleet {
         while !nodes(&client).await?.iter().all(returned) {
             tokio::time::sleep(LOOK).await;
         }
-        stage.note("all four are connected again; nothing was lost")?;
+        stage.note("all four are connected again; dev4 is still disabled, and nothing was lost")?;
         let all = killed.elapsed().as_secs_f64();
         self.losses = Losses {
             killed: vec![

@@ -65,7 +65,9 @@ impl DemoFleet {
         self.show_who_ran(stage).await?;
         self.restart_member(&killed).await?;
         stage.set(&killed, Mark::Well, "up", "restarted");
-        stage.note(&format!("{killed} is restarted"))
+        stage.note(&format!("{killed} is restarted"))?;
+        // The spare may have replaced its datastore meanwhile. That belongs to this act.
+        self.wait_until_whole(stage).await
     }
 
     /// Waits until a server leads the run, and kills that server.

@@ -12,6 +12,6 @@ pub(crate) use live::{LiveView, REDRAW};
 pub(crate) use options::option_words;
 pub(crate) use screen::{NodeProgress, Progress};
 pub(crate) use summary::{
-    list_state, list_table, mark, outcome_word, phase, scheduled, short, step_detail, summary,
+    list_state, list_table, mark, outcome_word, phase, scheduled, short, step_reason, summary,
 };
 pub(crate) use timeline::timeline_text;

@@ -120,23 +120,32 @@ fn one(run: &Run, step: StepIndex) -> String {
     format!("  {mark} {name}  {word}{}\n", step_detail(run, step))
 }
 
-/// Returns the details of a step besides the word for its state.
-pub(crate) fn step_detail(run: &Run, step: StepIndex) -> String {
+/// Returns the details of a step besides the word for its state, with the id of its report.
+fn step_detail(run: &Run, step: StepIndex) -> String {
+    let status = &run.statuses()[step.at()];
+    let has_report = status.started.is_some()
+        && !matches!(
+            status.state,
+            StepState::Succeeded | StepState::Skipped { .. }
+        );
+    let report = if has_report {
+        format!("  (report {})", run.node_run(step))
+    } else {
+        String::new()
+    };
+    format!("{}{report}", step_reason(run, step))
+}
+
+/// Returns how long a step took, or why it is in its state.
+pub(crate) fn step_reason(run: &Run, step: StepIndex) -> String {
     let status = &run.statuses()[step.at()];
     match &status.state {
         StepState::Succeeded if status.before => " earlier".to_owned(),
         StepState::Succeeded => format!("{}{}", seconds(status), changes(run, status)),
         StepState::Skipped { reason } => format!(": {reason}"),
-        _ => {
-            let message = status
-                .failure_reason()
-                .map_or_else(String::new, |reason| format!(": {reason}"));
-            let report = match status.started {
-                Some(_) => format!("  (report {})", run.node_run(step)),
-                None => String::new(),
-            };
-            format!("{message}{report}")
-        }
+        _ => status
+            .failure_reason()
+            .map_or_else(String::new, |reason| format!(": {reason}")),
     }
 }
 

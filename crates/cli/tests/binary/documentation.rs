@@ -4,16 +4,21 @@
 //! blocks. A comment above a block says what the runner has to know:
 //!
 //! - `<!-- not run here: REASON -->`: needs something that is not on every machine
+//! - `<!-- run with Puppet -->`: tests with real Puppet run it (`puppet_page.rs`, `puppet_server.rs`)
 //! - `<!-- exits with 3 -->`: the command that ends the block exits with this code
+//! - `<!-- runs until it is stopped, prints TEXT -->`: each line of the block is started, and keeps
+//!   running until the end of the page; the next one starts when it has printed this text
 //!
 //! A YAML block that begins with `# PATH` is that file. A page may assume more, such as a program of
-//! the reader: `tests/documentation/PAGE.sh` creates that. The commands of a page run in one shell, and in one directory per page.
+//! the reader: `tests/documentation/PAGE.sh` creates that. What a reader has to fill in, such as a
+//! token or an id, `tests/documentation/PAGE.sed` fills in. The commands of a page run in one shell,
+//! and in one directory per page.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::support::{Running, ServerProcess, Site, run};
+use crate::support::{ONE_GROUP, Running, ServerProcess, Site, all_output, run, write_and_commit};
 
 /// The pages that share one fleet, in the order in which people read them.
 const SHARED: &[&str] = &[
@@ -51,8 +56,34 @@ const SHARED: &[&str] = &[
     "releasing",
 ];
 
-/// Pages that revoke or remove nodes or access. Each has a fleet of its own.
-const ALONE: &[&str] = &["getting-started", "security", "access"];
+/// Pages that revoke or remove nodes or access. Each has a fleet of its own, with these nodes.
+const ALONE: &[(&str, &[&str])] = &[
+    ("getting-started", &[]),
+    ("security", &["web-1.example.com"]),
+    ("access", &["web-1.example.com"]),
+];
+
+/// The most blocks that need something that is not on every machine.
+const MOST_NOT_RUN: usize = 15;
+
+/// Defines `start TEXT COMMAND` and `at_exit COMMAND`. Each background command is in a process group
+/// of its own, and ends with the page.
+const FUNCTIONS: &str = r#"
+endings=()
+at_exit() { endings+=("$1"); }
+trap 'set +e; for ending in "${endings[@]}"; do eval "$ending"; done' EXIT
+start() {
+    local number=${#endings[@]}
+    set -m
+    (eval "$2") > "background.$number" 2>&1 < /dev/null &
+    set +m
+    at_exit "kill -- -$! 2> /dev/null"
+    until grep -q -e "$1" "background.$number"; do
+        kill -0 -- "-$!" 2> /dev/null || { cat "background.$number"; echo "it ended: $2"; exit 1; }
+        sleep 0.1
+    done
+}
+"#;
 
 const NODES: &[&str] = &[
     "web-1.example.com",
@@ -72,15 +103,15 @@ fn every_command_of_the_documentation_runs_on_one_fleet() {
 
 #[test]
 fn every_command_that_removes_nodes_runs_too() {
-    for page in ALONE {
-        Fleet::start(&NODES[..1]).run(page);
+    for (page, nodes) in ALONE {
+        Fleet::start(nodes).run(page);
     }
 }
 
 #[test]
 fn every_page_with_commands_is_run() {
-    let known: BTreeSet<&str> = SHARED.iter().chain(ALONE).copied().collect();
-    let mut run = 0;
+    let alone = ALONE.iter().map(|(page, _)| page);
+    let known: BTreeSet<&str> = SHARED.iter().chain(alone).copied().collect();
     let mut left_out = Vec::new();
     for entry in std::fs::read_dir(docs()).expect("docs exists") {
         let path = entry.expect("readable").path();
@@ -97,18 +128,15 @@ fn every_page_with_commands_is_run() {
             "name {name} in SHARED or ALONE"
         );
         for block in blocks {
-            match block.remark {
-                Remark::NotHere(reason) => {
-                    assert!(reason.len() > 10, "{name}:{}: give a reason", block.line);
-                    left_out.push(format!("{name}:{}: {reason}", block.line));
-                }
-                _ => run += 1,
+            if let Remark::NotHere(reason) = block.remark {
+                assert!(reason.len() > 10, "{name}:{}: give a reason", block.line);
+                left_out.push(format!("{name}:{}: {reason}", block.line));
             }
         }
     }
     assert!(
-        run > left_out.len(),
-        "{run} blocks run, and not {left_out:#?}"
+        left_out.len() <= MOST_NOT_RUN,
+        "more than {MOST_NOT_RUN} blocks are not run: {left_out:#?}"
     );
 }
 
@@ -117,7 +145,10 @@ fn every_page_with_commands_is_run() {
 enum Remark {
     None,
     NotHere(String),
+    WithPuppet,
     Exits(i32),
+    /// Keeps running; the text that it prints when it is ready.
+    KeepsRunning(String),
 }
 
 #[derive(Debug)]
@@ -125,6 +156,29 @@ struct Block {
     line: usize,
     script: String,
     remark: Remark,
+}
+
+impl Block {
+    /// Returns the commands as a part of a script that ends with an error if one of them fails.
+    fn checked_script(&self) -> String {
+        let script = self.script.trim_end();
+        match &self.remark {
+            Remark::NotHere(_) | Remark::WithPuppet => String::new(),
+            Remark::None => format!("{script}\n"),
+            Remark::Exits(code) => format!(
+                "set +e\n{script}\nended=$?\nset -e\n\
+                 [ $ended = {code} ] || {{ echo \"it exited with $ended\"; exit 1; }}\n"
+            ),
+            Remark::KeepsRunning(text) => {
+                let commands = script.lines().filter(|line| !line.trim().is_empty());
+                let start = |command: &str| {
+                    let command = command.trim().replace('\'', r"'\''");
+                    format!("start '{text}' '{command}'\n")
+                };
+                commands.map(start).collect()
+            }
+        }
+    }
 }
 
 fn docs() -> PathBuf {
@@ -198,6 +252,12 @@ fn remark_of(line: &str) -> Remark {
     if let Some(reason) = comment.strip_prefix("not run here: ") {
         return Remark::NotHere(reason.to_owned());
     }
+    if let Some(text) = comment.strip_prefix("runs until it is stopped, prints ") {
+        return Remark::KeepsRunning(text.to_owned());
+    }
+    if comment == "run with Puppet" {
+        return Remark::WithPuppet;
+    }
     match comment.strip_prefix("exits with ").map(str::parse) {
         Some(Ok(code)) => Remark::Exits(code),
         _ => Remark::None,
@@ -259,21 +319,15 @@ impl Fleet {
             std::fs::create_dir_all(path.parent().expect("a directory")).expect("a directory");
             std::fs::write(path, content).expect("written");
         }
-        let before = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("tests/documentation")
-            .join(format!("{page}.sh"));
-        let mut script = std::fs::read_to_string(before).unwrap_or_default();
+        let support = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/documentation");
+        let before = std::fs::read_to_string(support.join(format!("{page}.sh")));
+        let mut script = String::new();
         for block in blocks(&text) {
             script.push_str(&format!("echo '@@ docs/{page}.md:{}'\n", block.line));
-            match block.remark {
-                Remark::NotHere(_) => {}
-                Remark::None => script.push_str(&format!("{}\n", block.script.trim_end())),
-                Remark::Exits(code) => script.push_str(&format!(
-                    "set +e\n{}\nended=$?\nset -e\n[ $ended = {code} ] || {{ echo \"it exited with $ended\"; exit 1; }}\n",
-                    block.script.trim_end()
-                )),
-            }
+            script.push_str(&block.checked_script());
         }
+        let script = filled_in(&support.join(format!("{page}.sed")), script);
+        let script = format!("{FUNCTIONS}{}{script}", before.unwrap_or_default());
         std::fs::write(here.join("commands"), script).expect("written");
         let output = self
             .shell(&here)
@@ -283,7 +337,7 @@ impl Fleet {
         assert!(
             output.status.success(),
             "docs/{page}.md: {}",
-            crate::support::all_output(&output)
+            all_output(&output)
         );
     }
 
@@ -310,6 +364,20 @@ impl Fleet {
     }
 }
 
+/// Fills in what readers have to fill in, with a script for `sed` if the page has one.
+fn filled_in(by: &Path, script: String) -> String {
+    if !by.exists() {
+        return script;
+    }
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), &script).expect("written");
+    let mut sed = Command::new("sed");
+    let output = sed.arg("-f").arg(by).arg(file.path()).output();
+    let output = output.expect("sed runs");
+    assert!(output.status.success(), "{}", all_output(&output));
+    String::from_utf8(output.stdout).expect("text")
+}
+
 /// Returns the role that the pages give a node.
 fn role(node: &str) -> &'static str {
     match node {
@@ -328,27 +396,10 @@ fn create_repositories(site: &Site) {
         "puppet/control-repo.git",
     ] {
         let place = git.join(repository);
-        std::fs::create_dir_all(&place).expect("a directory");
-        run(&place, "git", &["init", "--quiet", "--initial-branch=main"]);
-        std::fs::write(
-            place.join("site.yaml"),
-            "groups: {all: {nodes: '*', resources: all.yaml}}\n",
-        )
-        .expect("written");
-        std::fs::write(place.join("all.yaml"), "resources:\n  Notify[hello]: {}\n")
-            .expect("written");
+        let all = ("all.yaml", "resources:\n  Notify[hello]: {}\n");
+        write_and_commit(&place, &[ONE_GROUP, all]);
         for arguments in [
-            &["add", "--all"][..],
-            &[
-                "-c",
-                "user.name=test",
-                "-c",
-                "user.email=test@example.com",
-                "commit",
-                "--quiet",
-                "--message=first",
-            ],
-            &["branch", "staging"],
+            &["branch", "staging"][..],
             &["branch", "feature/dns"],
             &["tag", "v1.4.0"],
         ] {
@@ -365,7 +416,8 @@ fn create_repositories(site: &Site) {
 #[test]
 fn commands_are_found_with_their_remarks() {
     let page = "text\n```sh\na\nb\n```\n<!-- exits with 3 -->\n```console\n$ c \\\n  d\nprinted\n$ e\n```\n\
-                <!-- not run here: needs sshd -->\n\n```\n$ f\n```\n```toml\n$ g\n```\n";
+                <!-- not run here: needs sshd -->\n\n```\n$ f\n```\n```toml\n$ g\n```\n\
+                <!-- runs until it is stopped, prints up -->\n```sh\nh\ni 'j'\n```\n";
     let found: Vec<String> = blocks(page)
         .iter()
         .map(|block| format!("{} {:?} {:?}", block.line, block.script, block.remark))
@@ -376,6 +428,9 @@ fn commands_are_found_with_their_remarks() {
             r#"2 "a\nb" None"#,
             r#"7 "c \\\nd\ne\n" Exits(3)"#,
             r#"15 "f\n" NotHere("needs sshd")"#,
+            r#"22 "h\ni 'j'" KeepsRunning("up")"#,
         ]
     );
+    let started = blocks(page).pop().expect("a block").checked_script();
+    assert_eq!(started, "start 'up' 'h'\nstart 'up' 'i '\\''j'\\'''\n");
 }

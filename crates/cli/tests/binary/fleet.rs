@@ -26,13 +26,26 @@ fn a_node_joins_with_a_token_submits_facts_and_answers() {
     ended(&refreshed, 0);
     assert_eq!(agent.end(), Some(0), "{}", agent.log());
     server.wait_for("web-1", "lost");
-    let silence = server.operator(&["node", "ping", "web-1", "--timeout", "1s"]);
+    let silence = server.operator(&["node", "ping", "web-1", "--timeout", "5s"]);
+    shows(&silence, "web-1 is lost: ");
     assert_eq!(
         silence.status.code(),
         Some(3),
         "silence is never success: {}",
         all_output(&silence)
     );
+}
+
+#[test]
+fn the_printed_line_joins_the_node_by_a_name_of_the_certificate() {
+    let site = Site::new();
+    let server = site.server("server", 0, &[]);
+    let made = server.operator(&["token", "create", "--node", "web-1"]);
+    ended(&made, 0);
+    let port = server.address.port();
+    let expected =
+        format!(" bunraku agent --name web-1 --server server.test:{port} --ca-fingerprint ");
+    shows(&made, &expected);
 }
 
 #[test]

@@ -21,7 +21,7 @@ fn an_unknown_flag_is_a_usage_error() {
 
               tip: a similar argument exists: '--failed'
 
-            Usage: bunraku node list --failed
+            Usage: bunraku node list [OPTIONS]
 
             For more information, try '--help'.
         "#]],

@@ -3,7 +3,7 @@
 //! One table, on a server with one node, one environment and one release. Nothing here may change
 //! anything, and nothing may exit with 0.
 
-use crate::code::repository;
+use crate::code::release_to_all;
 use crate::support::{Site, all_output, bunraku, ended};
 
 /// A wrong command line, its exit code, and a part of each line that it must print.
@@ -12,6 +12,15 @@ type Wrong<'a> = (&'a [&'a str], i32, &'a [&'a str]);
 const QUERY: &str = "nodes { facts.kernel = \"Plan9\" }";
 
 const WRONG: &[Wrong<'_>] = &[
+    // The usage names what this command needs, and no options that were given.
+    (
+        &["release", "hold", "production"],
+        64,
+        &[
+            "--reason <REASON>",
+            "Usage: bunraku release hold [OPTIONS] --reason <REASON> <ENVIRONMENT>",
+        ],
+    ),
     // An environment that does not exist.
     (
         &["release", "hold", "prodution", "--reason", "freeze"],
@@ -213,26 +222,9 @@ fn wrong_invocations_say_what_is_wrong_and_what_to_do() {
     let server = site.server("server", 0, &[]);
     let _agent = site.agent("web-1", &[&server], true);
     server.wait_for_facts("web-1");
-    let code = repository(
-        &site,
-        &[
-            (
-                "site.yaml",
-                "groups: {all: {nodes: '*', resources: all.yaml}}\n",
-            ),
-            ("all.yaml", "resources:\n  Notify[hello]: {}\n"),
-        ],
-    );
-    let url = format!("file://{}", code.display());
-    for arguments in [
-        &["environment", "add", "production", &url][..],
-        &["environment", "deploy", "production", "--wait"],
-        &["release", "create", "production"],
-        &["trigger", "define", "rebuild", "--query", "nodes {}"],
-    ] {
-        let done = server.operator(arguments);
-        ended(&done, 0);
-    }
+    release_to_all(&site, &server, "resources:\n  Notify[hello]: {}\n");
+    let trigger = ["trigger", "define", "rebuild", "--query", "nodes {}"];
+    ended(&server.operator(&trigger), 0);
     for (arguments, exit, parts) in WRONG {
         // In front: what follows `--` belongs to another program.
         let output = bunraku()
@@ -256,7 +248,7 @@ fn wrong_invocations_say_what_is_wrong_and_what_to_do() {
     // The first release has nothing to be compared with, and says how to see it.
     let first = all_output(&server.operator(&["release", "diff", "production", "1"]));
     assert!(
-        first.contains("these are the first catalogs of 1 node"),
+        first.contains("these are the first catalogs of 1 node."),
         "{first}"
     );
     assert!(

@@ -1,5 +1,5 @@
 mkdir srv
 cp -r examples/states/salt examples/states/pillar srv/
-trap 'rm -f /tmp/hello' EXIT
+at_exit 'rm -f /tmp/hello'
 # The reader's own source of secrets.
 vault() { echo '{"workers": 8}'; }

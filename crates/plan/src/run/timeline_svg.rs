@@ -10,6 +10,8 @@ const LEFT: f64 = 230.0;
 const WIDTH: f64 = 720.0;
 const ROW: f64 = 22.0;
 const TOP: f64 = 78.0;
+/// The room for the note behind the longest bar, such as `120.0 s, not started`.
+const RIGHT: f64 = 140.0;
 
 const STYLE: &str = "text{font-family:system-ui,'DejaVu Sans',sans-serif;fill:#1d2b36;font-size:12px}\
 .head{font-size:17px;font-weight:600}.sub{fill:#5b6b78}.axis{stroke:#d8e0e6}\
@@ -25,7 +27,7 @@ pub fn timeline_svg(title: &str, timeline: &Timeline) -> String {
         .max(0.001);
     let (bars, hidden) = visible_bars(&timeline.bars);
     let height = TOP + bars.len() as f64 * ROW + 40.0;
-    let width = LEFT + WIDTH + 90.0;
+    let width = LEFT + WIDTH + RIGHT;
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" \
          width=\"{width:.0}\" height=\"{height:.0}\" role=\"img\">\n<style>{STYLE}</style>\n<rect \

@@ -11,6 +11,9 @@ use super::SpaceStatus;
 pub struct ServerStatus {
     #[schema(value_type = String)]
     pub id: ServerId,
+    /// The name in the server's certificate. Absent in answers of older servers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     pub version: String,
     #[schema(value_type = String, format = DateTime)]
     pub started: Timestamp,

@@ -12,7 +12,9 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use super::dial::{TlsFailure, dial};
 use super::error::ConnectError;
 use super::idle::{UseCounter, UseGuard};
-use super::{Body, BoxError, ClientError, ClientOptions, ServerAddress, ServerFailure, TlsRefusal};
+use super::{
+    Body, BoxError, ClientError, ClientOptions, ServerAddress, ServerFailure, TlsCause, TlsRefusal,
+};
 use crate::tls::{HTTP_1, HTTP_2};
 
 /// The connection that requests share.
@@ -152,7 +154,7 @@ impl SendFailure {
             Some(source) => ClientError::Refused {
                 server,
                 refusal: TlsRefusal::of(&source),
-                source,
+                source: TlsCause(source),
             },
             None => ClientError::Lost {
                 server,

@@ -11,7 +11,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::error::ConnectError;
-use super::{ClientOptions, ServerAddress, TlsRefusal};
+use super::{ClientOptions, ServerAddress, TlsCause, TlsRefusal};
 use crate::keep_alive::watch_for_dead_peer;
 
 /// Connects with TCP and TLS. Offers only `protocol`, and the server must select it.
@@ -31,14 +31,14 @@ pub(super) async fn dial(
         .map_err(|error| match as_tls(&error) {
             Some(source) => ConnectError::Tls {
                 refusal: TlsRefusal::of(&source),
-                source,
+                source: TlsCause(source),
             },
             None => ConnectError::Tcp(error),
         })?;
     if tls.get_ref().1.alpn_protocol() != Some(protocol) {
         return Err(ConnectError::Tls {
             refusal: TlsRefusal::NotAServer,
-            source: rustls::Error::NoApplicationProtocol,
+            source: TlsCause(rustls::Error::NoApplicationProtocol),
         });
     }
     Ok(ObservedStream {

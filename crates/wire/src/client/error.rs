@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
-use super::{BoxError, ServerAddress, TlsRefusal};
+use super::{BoxError, ServerAddress, TlsCause, TlsRefusal};
 
 /// The reason why a request has no reply.
 #[derive(Debug, thiserror::Error)]
@@ -17,7 +17,7 @@ pub enum ClientError {
         server: ServerAddress,
         refusal: TlsRefusal,
         #[source]
-        source: rustls::Error,
+        source: TlsCause,
     },
     #[error("{server}: {what} within {after:?}")]
     TimedOut {
@@ -111,7 +111,7 @@ pub enum ConnectError {
     #[error("{}", refusal.as_str())]
     Tls {
         refusal: TlsRefusal,
-        source: rustls::Error,
+        source: TlsCause,
     },
     #[error("cannot start HTTP: {0}")]
     Http(hyper::Error),

@@ -31,6 +31,35 @@ pub enum TlsRefusal {
     Other,
 }
 
+/// The error of the TLS library, in words for people.
+#[derive(Debug)]
+pub struct TlsCause(pub rustls::Error);
+
+impl std::fmt::Display for TlsCause {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Error::InvalidCertificate(CertificateError::NotValidForNameContext {
+            expected,
+            presented,
+        }) = &self.0
+        else {
+            return self.0.fmt(f);
+        };
+        let names: Vec<&str> = presented.iter().map(|name| bare_name(name)).collect();
+        let wanted = expected.to_str();
+        write!(f, "it is for {}, not for {wanted}", names.join(", "))
+    }
+}
+
+impl std::error::Error for TlsCause {}
+
+/// Returns the name in a text such as `DnsName("web-1")`.
+fn bare_name(presented: &str) -> &str {
+    let inside = presented
+        .split_once('(')
+        .map_or(presented, |(_, name)| name);
+    inside.trim_end_matches(')').trim_matches('"')
+}
+
 impl TlsRefusal {
     pub(crate) fn of(error: &Error) -> Self {
         match error {
@@ -112,5 +141,27 @@ impl TlsRefusal {
             Self::NotAServer => "check the address and the port",
             Self::Other => return None,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_for_other_names_is_described_without_types_of_the_library() {
+        let cause = TlsCause(Error::InvalidCertificate(
+            CertificateError::NotValidForNameContext {
+                expected: "vm".try_into().expect("a name"),
+                presented: vec![
+                    "DnsName(\"localhost\")".to_owned(),
+                    "IpAddress(127.0.0.1)".to_owned(),
+                ],
+            },
+        ));
+        assert_eq!(
+            cause.to_string(),
+            "it is for localhost, 127.0.0.1, not for vm"
+        );
     }
 }

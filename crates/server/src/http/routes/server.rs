@@ -31,6 +31,7 @@ async fn show(call: Call<ShowServer>) -> HandlerResult<ShowServer> {
     };
     Ok(ServerStatus {
         id: call.services.identity.id,
+        name: Some(call.services.identity.name.clone()),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         started: call.services.identity.started,
         now: Some(call.services.clock.now()),

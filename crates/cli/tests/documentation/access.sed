@@ -1,0 +1,1 @@
+s|/var/lib/bunraku/server/operator|"$BUNRAKU_CREDENTIALS"|

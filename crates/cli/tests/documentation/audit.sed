@@ -1,0 +1,1 @@
+s/--after 42/--after "$(wc -l < audit.jsonl)"/

@@ -1,0 +1,1 @@
+s|/etc/puppetlabs/code/environments/production|production|
