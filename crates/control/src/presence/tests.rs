@@ -129,7 +129,8 @@ async fn a_server_that_comes_back_on_a_slow_store_claims_its_sessions_under_one_
     assert_eq!(connected_to(&inner, &one, 0..SESSIONS).await, 0);
 
     delay.store(500, Ordering::Relaxed);
-    (counter.take(), counter.take_requests());
+    counter.take();
+    counter.take_requests();
     let (watching, work) = (background(&other), background(&one));
     until("it registers", async || {
         let key = keys::server(one.inner.server);
@@ -185,7 +186,8 @@ async fn the_work_after_a_death_depends_on_what_the_dead_server_had() {
     connect(&inner, &dead, 400..405).await;
     end_lease(&inner, &dead).await;
     for counter in &counters {
-        (counter.take(), counter.take_keys_read());
+        counter.take();
+        counter.take_keys_read();
     }
     let (cleaned, also) = tokio::join!(one.clean_up(), other.clean_up());
     cleaned.and(also).expect("cleaned up");
@@ -239,7 +241,8 @@ async fn if_the_server_that_cleans_up_dies_at_any_write_another_one_finishes() {
 /// Puts a dead server's sessions back, without its registration.
 async fn connect_again(store: &SharedStore, dead: &Presence) {
     dead.renew().await.expect("registered");
-    for session in dead.sessions().values().cloned().collect::<Vec<_>>() {
+    let sessions: Vec<_> = dead.sessions().values().cloned().collect();
+    for session in sessions {
         let connected = dead.write_connected(&session, |_| ()).await;
         connected.expect("connected");
     }
