@@ -1,17 +1,19 @@
 //! Renewals and signatures that race with a revocation.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bunraku_model::{NodeName, Role};
 use bunraku_signer::{AuthorityDescription, SignerHandle};
-use bunraku_store::SharedStore;
-use bunraku_store::testing::{InterferingStore, MemoryStore};
+use bunraku_store::testing::{InterferingStore, MemoryStore, Overlay};
+use bunraku_store::{SharedStore, StoreError, Transaction, TransactionOutcome};
 use bunraku_wire::api::{CertificateState, IssueRequest, RenewRequest, RevokeRequest};
 use bunraku_wire::key::KeyKind;
 use bunraku_wire::{
     Authority, Certificate, PeerIdentity, PrivateKey, Request, Revocations, Serial,
 };
 use jiff::{SignedDuration, Timestamp};
+use tokio::sync::Notify;
 
 use super::{CertificateOptions, Certificates, Signer};
 use crate::{Clock, Nodes, ServiceError};
@@ -130,6 +132,60 @@ async fn a_renewal_that_a_revocation_overtakes_yields_nothing() {
     late.renew(&holder, &renewal("web-1"))
         .await
         .expect_err("it was revoked first");
+    assert_eq!(fixture.valid("web-1").await, 0);
+}
+
+/// A store whose second write waits until it may continue.
+struct PausedStore {
+    inner: SharedStore,
+    writes: AtomicUsize,
+    reached: Arc<Notify>,
+    may_continue: Arc<Notify>,
+}
+
+impl Overlay for PausedStore {
+    fn inner(&self) -> &SharedStore {
+        &self.inner
+    }
+
+    async fn do_commit(&self, transaction: Transaction) -> Result<TransactionOutcome, StoreError> {
+        if self.writes.fetch_add(1, Ordering::SeqCst) == 1 {
+            self.reached.notify_one();
+            self.may_continue.notified().await;
+        }
+        self.inner.commit(transaction).await
+    }
+}
+
+/// The renewal has read everything, and the revocation has listed what it revokes, when the renewal
+/// is written. Only the fence tells the renewal about the revocation then.
+#[tokio::test]
+async fn a_renewal_in_the_middle_of_a_revocation_yields_nothing() {
+    let fixture = Fixture::new();
+    let holder = fixture.old_holder("web-1", Role::Node).await;
+    let (reached, may_continue) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let paused: SharedStore = Arc::new(PausedStore {
+        inner: Arc::clone(&fixture.store),
+        writes: AtomicUsize::new(0),
+        reached: Arc::clone(&reached),
+        may_continue: Arc::clone(&may_continue),
+    });
+    let revoking = fixture.on(&paused, 0);
+    let (revoked, done) = tokio::sync::oneshot::channel();
+    let store = InterferingStore::new(Arc::clone(&fixture.store), async move {
+        tokio::spawn(async move {
+            let outcome = revoking
+                .revoke(&name("web-1"), &revocation(None), "root")
+                .await;
+            revoked.send(outcome).expect("somebody waits");
+        });
+        reached.notified().await;
+    });
+    let renewing = fixture.on(&(Arc::new(store) as SharedStore), 0);
+    let renewed = renewing.renew(&holder, &renewal("web-1")).await;
+    may_continue.notify_one();
+    done.await.expect("an outcome").expect("revoked");
+    renewed.expect_err("the name is fenced");
     assert_eq!(fixture.valid("web-1").await, 0);
 }
 
