@@ -370,6 +370,7 @@ fn tests_do_not_sleep() {
     let allowed = [
         // The runtime's simulated time, which stands still until all tasks wait.
         "agent/src/runs/tests.rs",
+        "control/src/presence/tests.rs",
         // Interrupts something that is not visible from outside.
         "engine/src/types/package/tests_apt.rs",
         // Kills at a random time.
