@@ -16,6 +16,7 @@ mod error;
 pub mod etcd;
 mod follow;
 mod held_port;
+pub mod history;
 mod key_value;
 mod lease;
 pub mod limits;

@@ -26,5 +26,8 @@ mod etcd_space;
 mod etcd_tls;
 mod etcd_v2;
 mod follow;
+mod history_memory;
+mod history_postgresql;
+mod history_sqlite;
 mod killed;
 mod memory_contract;

@@ -14,6 +14,7 @@
 mod compares;
 mod contention;
 mod following;
+pub mod history;
 mod keys;
 mod leases;
 mod model;
