@@ -77,11 +77,8 @@ fn release(client: usize, begun: u64, ended: u64, token: u64) -> Operation {
 }
 
 fn claim(client: usize, begun: u64, ended: u64, token: u64) -> Operation {
-    let call = Call::Claim {
-        app: "a".to_owned(),
-        lease: seconds(5),
-        token: Some(token),
-    };
+    let (app, lease, token) = ("a".to_owned(), seconds(5), Some(token));
+    let call = Call::Claim { app, lease, token };
     operation(client, begun, ended, call, CallOutcome::Done)
 }
 

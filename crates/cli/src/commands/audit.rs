@@ -17,7 +17,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use jiff::Timestamp;
 use serde_json::json;
 
-use crate::audit_view::{AuditWords, words};
+use crate::audit_view::words;
 use crate::connection::failed;
 use crate::context::Context;
 use crate::exit::Exit;
@@ -222,17 +222,17 @@ async fn list(client: &Client, arguments: ListArguments, json: bool) -> Result<E
 }
 
 fn cells(record: &AuditRecord) -> Vec<String> {
-    let AuditWords {
-        number,
-        from,
-        object,
-        outcome,
-        reason,
-    } = words(record);
-    let entry = &record.entry;
-    let (time, who) = (format!("{:.0}", entry.at), entry.who.clone());
-    let action = entry.action.clone();
-    vec![number, time, who, from, action, object, outcome, reason]
+    let (shown, entry) = (words(record), &record.entry);
+    vec![
+        shown.number,
+        format!("{:.0}", entry.at),
+        entry.who.clone(),
+        shown.from,
+        entry.action.clone(),
+        shown.object,
+        shown.outcome,
+        shown.reason,
+    ]
 }
 
 async fn follow(client: &Client, mut after: Option<u64>, json: bool) -> Result<Exit, Failure> {

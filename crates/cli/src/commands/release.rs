@@ -510,11 +510,8 @@ async fn show(
     let parent = release
         .parent
         .map_or_else(|| "none".to_owned(), |parent| parent.to_string());
-    text += &format!(
-        "created {} by {}, parent {parent}\n",
-        output::time(release.created),
-        release.by
-    );
+    let created = output::time(release.created);
+    text += &format!("created {created} by {}, parent {parent}\n", release.by);
     if let Some(reason) = &release.reason {
         text += &format!("reason: {reason}\n");
     }
