@@ -7,6 +7,7 @@ pub mod access;
 mod audit_chain;
 mod canonical;
 pub mod catalog;
+mod content_place;
 mod error_chain;
 mod excerpt;
 mod facts;
@@ -26,6 +27,7 @@ pub use audit_chain::{
 };
 pub use canonical::{canonical_json, content_id_of_json};
 pub use catalog::{Catalog, CatalogId};
+pub use content_place::ContentPlace;
 pub use error_chain::error_chain;
 pub use excerpt::Excerpt;
 pub use facts::{FactSet, FactSetError, VolatileFacts};

@@ -26,6 +26,7 @@ mod space;
 pub mod stale;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod tls;
 mod transaction;
 mod watch;
 

@@ -4,7 +4,7 @@ use bunraku_testkit::eventually;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::time::Duration;
 
-use crate::blob_support::{World, content, options, read, read_range};
+use crate::blob_support::{Kind, World, content, options, read, read_range};
 use bunraku_model::ContentId;
 use bunraku_store::blobs::{BlobError, BlobOptions, Blobs, CHUNK_SIZE, ScrubSummary};
 use bunraku_store::{Range, Transaction};
@@ -18,7 +18,7 @@ async fn put(blobs: &dyn Blobs, bytes: &[u8]) -> ContentId {
 
 #[tokio::test]
 async fn what_is_written_is_read_back_whatever_its_size() {
-    for world in World::both(options()).await {
+    for world in World::all(options()).await {
         let blobs = world.open().await;
         let sizes = [
             0,
@@ -50,7 +50,7 @@ async fn what_is_written_is_read_back_whatever_its_size() {
 
 #[tokio::test]
 async fn a_part_is_what_the_whole_has_there() {
-    for world in World::both(options()).await {
+    for world in World::all(options()).await {
         let blobs = world.open().await;
         let bytes = content(1, 2 * CHUNK_SIZE + 77);
         let id = put(&*blobs, &bytes).await;
@@ -82,7 +82,7 @@ async fn a_part_is_what_the_whole_has_there() {
 
 #[tokio::test]
 async fn unexpected_content_is_refused_and_nothing_is_kept() {
-    for world in World::both(options()).await {
+    for world in World::all(options()).await {
         let blobs = world.open().await;
         let bytes = content(2, CHUNK_SIZE + 9);
         let expected = ContentId::of(b"something else");
@@ -107,7 +107,7 @@ async fn content_above_the_limit_is_refused_and_nothing_is_kept() {
         max_size: Some(1_000_000),
         ..options()
     };
-    for world in World::both(limited).await {
+    for world in World::all(limited).await {
         let blobs = world.open().await;
         let refused = blobs.put(&mut &content(3, 1_000_001)[..], None).await;
         let error = refused.expect_err("too large").to_string();
@@ -141,7 +141,7 @@ impl tokio::io::AsyncRead for Breaks {
 
 #[tokio::test]
 async fn a_source_that_breaks_leaves_nothing() {
-    for world in World::both(options()).await {
+    for world in World::all(options()).await {
         let blobs = world.open().await;
         let broken = blobs.put(&mut Breaks(CHUNK_SIZE * 2 + 5), None).await;
         assert!(matches!(broken, Err(BlobError::Source(_))), "{broken:?}");
@@ -152,7 +152,7 @@ async fn a_source_that_breaks_leaves_nothing() {
 
 #[tokio::test]
 async fn many_writers_of_the_same_content_keep_it_once() {
-    for world in World::both(options()).await {
+    for world in World::all(options()).await {
         let blobs = world.open().await;
         let bytes = content(4, CHUNK_SIZE + 3);
         let writers = (0..8).map(|_| async {
@@ -162,14 +162,22 @@ async fn many_writers_of_the_same_content_keep_it_once() {
         for found in futures::future::join_all(writers).await {
             assert!(found == bytes);
         }
-        let once = if world.in_directory { 1 } else { 3 };
+        let once = if world.kind == Kind::Store { 3 } else { 1 };
         assert_eq!(world.stored_names().await.len(), once);
     }
 }
 
 /// Flips one bit of the only stored content.
 async fn damage(world: &World, at: u64) {
-    if world.in_directory {
+    if let Some(s3) = &world.s3 {
+        let name = s3.objects().await.remove(0);
+        let mut bytes = s3.read(&name).await;
+        let position = at as usize % bytes.len();
+        bytes[position] ^= 1;
+        s3.write(&name, bytes).await;
+        return;
+    }
+    if world.kind == Kind::Directory {
         let files = world.files();
         let file = std::fs::File::options()
             .read(true)
@@ -200,12 +208,12 @@ async fn damage(world: &World, at: u64) {
 
 #[tokio::test]
 async fn a_flipped_bit_is_an_error_and_never_handed_out() {
-    for world in World::both(options()).await {
+    for world in World::all(options()).await {
         let blobs = world.open().await;
         let bytes = content(5, 3 * CHUNK_SIZE + 3);
         let id = put(&*blobs, &bytes).await;
         blobs.reference(id, "test").await.expect("refers");
-        damage(&world, CHUNK_SIZE as u64 + 17).await;
+        damage(&world, CHUNK_SIZE as u64 + 2_000).await;
 
         let mut stream = blobs.open(id).await.expect("opens");
         let (mut handed_out, mut error) = (Vec::new(), None);
@@ -227,7 +235,7 @@ async fn a_flipped_bit_is_an_error_and_never_handed_out() {
 
         let whole_range = read_range(&*blobs, id, 0..bytes.len() as u64).await;
         assert!(matches!(whole_range, Err(BlobError::Damaged { .. })));
-        if world.in_directory {
+        if world.kind != Kind::Store {
             let elsewhere = read_range(&*blobs, id, 0..100)
                 .await
                 .expect("is sound there");
@@ -265,7 +273,7 @@ async fn a_flipped_bit_is_an_error_and_never_handed_out() {
 
 #[tokio::test]
 async fn a_file_that_is_cut_swapped_or_gone_is_an_error() {
-    let world = World::new(true, options()).await;
+    let world = World::new(Kind::Directory, options()).await;
     let blobs = world.open().await;
     let bytes = content(6, CHUNK_SIZE + 100);
     let id = put(&*blobs, &bytes).await;
@@ -281,7 +289,7 @@ async fn a_file_that_is_cut_swapped_or_gone_is_an_error() {
         );
     }
     // A valid file, with other content.
-    let elsewhere = World::new(true, options()).await;
+    let elsewhere = World::new(Kind::Directory, options()).await;
     let other = elsewhere.open().await;
     other
         .put(&mut &content(7, CHUNK_SIZE + 100)[..], None)
@@ -303,7 +311,7 @@ async fn a_file_that_is_cut_swapped_or_gone_is_an_error() {
 
 #[tokio::test]
 async fn files_are_for_their_owner_only() {
-    let world = World::new(true, options()).await;
+    let world = World::new(Kind::Directory, options()).await;
     let blobs = world.open().await;
     blobs.put(&mut &b"secret"[..], None).await.expect("writes");
     let file = world.files().remove(0);
@@ -328,7 +336,7 @@ async fn what_a_crashed_writer_left_is_cleared_at_the_next_start() {
         pin_for: Duration::from_secs(2),
         ..options()
     };
-    for world in World::both(brief).await {
+    for world in World::all(brief).await {
         let blobs = world.open().await;
         let kept = blobs.put(&mut &b"kept"[..], None).await.expect("writes");
         blobs.reference(kept.info.id, "test").await.expect("refers");
@@ -340,7 +348,9 @@ async fn what_a_crashed_writer_left_is_cleared_at_the_next_start() {
             let blobs = blobs.clone();
             async move { blobs.put(&mut take, None).await.map(drop) }
         });
-        let bytes = content(8, CHUNK_SIZE + 70_000);
+        // An object is written when it is complete, or in parts of 8 MiB.
+        let before = if world.kind == Kind::S3 { 16 } else { 1 };
+        let bytes = content(8, before * CHUNK_SIZE + 70_000);
         tokio::io::AsyncWriteExt::write_all(&mut give, &bytes)
             .await
             .expect("takes");
@@ -372,7 +382,7 @@ async fn a_source_that_is_silent_for_long_does_not_lose_its_lease() {
         pin_for: Duration::from_secs(2),
         ..options()
     };
-    for world in World::both(brief).await {
+    for world in World::all(brief).await {
         let blobs = world.open().await;
         let (mut give, mut take) = tokio::io::duplex(1024);
         let writer = tokio::spawn({

@@ -1,6 +1,6 @@
 //! Content in the store is compressed, and content from before is readable.
 
-use crate::blob_support::{World, content, options, read};
+use crate::blob_support::{Kind, World, content, options, read};
 use bunraku_model::ContentId;
 use bunraku_store::{Range, Transaction};
 
@@ -13,7 +13,7 @@ async fn stored_bytes(world: &World) -> usize {
 
 #[tokio::test]
 async fn text_takes_a_fraction_of_its_size_in_the_store_and_a_part_of_it_can_be_read() {
-    let world = World::new(false, options()).await;
+    let world = World::new(Kind::Store, options()).await;
     let blobs = world.open().await;
     let text: String = (0..60_000)
         .map(|number| format!("{{\"title\":\"/etc/app/{number}.conf\",\"mode\":\"0644\"}}\n"))
@@ -38,7 +38,7 @@ async fn text_takes_a_fraction_of_its_size_in_the_store_and_a_part_of_it_can_be_
 
 #[tokio::test]
 async fn content_that_does_not_compress_is_stored_as_it_is() {
-    let world = World::new(false, options()).await;
+    let world = World::new(Kind::Store, options()).await;
     let blobs = world.open().await;
     let random = content(7, 200_000);
     let put = blobs.put(&mut &random[..], None).await.expect("writes");
@@ -49,7 +49,7 @@ async fn content_that_does_not_compress_is_stored_as_it_is() {
 
 #[tokio::test]
 async fn content_that_was_stored_without_compression_is_readable() {
-    let world = World::new(false, options()).await;
+    let world = World::new(Kind::Store, options()).await;
     let blobs = world.open().await;
     let text = "the same line\n".repeat(1_000);
     let put = blobs.put(&mut text.as_bytes(), None).await.expect("writes");

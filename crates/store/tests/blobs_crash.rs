@@ -9,9 +9,10 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::blob_support::{World, options, read};
+use crate::blob_support::{Kind, World, options, read};
 use bunraku_model::ContentId;
 use bunraku_store::contract::Random;
+use bunraku_store::testing::S3Server;
 use bunraku_store::{EmbeddedOptions, EmbeddedStore, Range, SharedStore};
 use jiff::Timestamp;
 
@@ -71,15 +72,17 @@ async fn open(directory: &tempfile::TempDir) -> EmbeddedStore {
 
 async fn check(
     directory: tempfile::TempDir,
-    in_directory: bool,
+    kind: Kind,
+    s3: Option<S3Server>,
     acknowledged: &Acknowledged,
-) -> tempfile::TempDir {
+) -> (tempfile::TempDir, Option<S3Server>) {
     let store = open(&directory).await;
     let world = World {
         store: Arc::new(store.clone()),
         options: options(),
-        in_directory,
+        kind,
         directory,
+        s3,
     };
     let blobs = world.open().await;
     let wanted: BTreeSet<ContentId> = acknowledged.refers.iter().map(|(id, _)| *id).collect();
@@ -106,7 +109,7 @@ async fn check(
         listed.insert(info.id);
     }
     assert!(listed.is_superset(&wanted));
-    if in_directory {
+    if kind != Kind::Store {
         assert_eq!(
             world.stored_names().await.len(),
             listed.len(),
@@ -115,7 +118,7 @@ async fn check(
     }
     drop(blobs);
     store.close().await.expect("it closes");
-    world.directory
+    (world.directory, world.s3)
 }
 
 /// Ends the pins and uploads of dead writers, as time would.
@@ -128,29 +131,42 @@ async fn end_leases(store: &SharedStore) {
     }
 }
 
-async fn crash_often(in_directory: bool) {
-    let place = if in_directory { "directory" } else { "store" };
+async fn crash_often(kind: Kind, rounds: u64) {
+    let mut s3 = match kind {
+        Kind::S3 => Some(S3Server::start().await),
+        _ => None,
+    };
+    let place = match (kind, &s3) {
+        (Kind::Directory, _) => "directory".to_owned(),
+        (_, None) => "store".to_owned(),
+        (_, Some(s3)) => s3.port().to_string(),
+    };
     let mut directory = tempfile::tempdir().expect("a temporary directory");
     std::fs::create_dir_all(directory.path().join("store")).expect("a directory");
     let mut acknowledged = Acknowledged::default();
     let mut random = Random(7);
-    for round in 0..ROUNDS {
-        let said = run_and_kill(directory.path(), place, 1000 * round, &mut random);
+    for round in 0..rounds {
+        let said = run_and_kill(directory.path(), &place, 1000 * round, &mut random);
         let whole = said.rfind('\n').map_or("", |end| &said[..end]);
         for line in whole.lines() {
             acknowledged.take(line);
         }
-        directory = check(directory, in_directory, &acknowledged).await;
+        (directory, s3) = check(directory, kind, s3, &acknowledged).await;
     }
     assert!(acknowledged.released > 0, "the writers did something");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn blobs_in_a_directory_survive_every_kill() {
-    crash_often(true).await;
+    crash_often(Kind::Directory, ROUNDS).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn blobs_in_the_store_survive_every_kill() {
-    crash_often(false).await;
+    crash_often(Kind::Store, ROUNDS).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn blobs_in_s3_survive_every_kill() {
+    crash_often(Kind::S3, 8).await;
 }

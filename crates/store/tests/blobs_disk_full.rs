@@ -1,7 +1,7 @@
 //! A full disk. This test has its own process, because the limit that simulates a full disk applies
 //! to the whole process.
 
-use crate::blob_support::{World, content, options, read};
+use crate::blob_support::{Kind, World, content, options, read};
 use bunraku_store::blobs::{BlobError, CHUNK_SIZE};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
@@ -12,7 +12,7 @@ const SIGXFSZ: i32 = 25;
 
 #[tokio::test]
 async fn a_write_that_the_disk_refuses_is_an_error_and_leaves_nothing() {
-    let world = World::new(true, options()).await;
+    let world = World::new(Kind::Directory, options()).await;
     let blobs = world.open().await;
     let _handled = signal(SignalKind::from_raw(SIGXFSZ)).expect("can be handled");
     let small = blobs.put(&mut &b"small"[..], None).await.expect("writes");

@@ -1,7 +1,7 @@
 //! Large content is streamed, not held in memory. This test has its own process, because it
 //! measures the whole process.
 
-use crate::blob_support::{World, options};
+use crate::blob_support::{Kind, World, options};
 use bunraku_model::ContentId;
 use bunraku_store::blobs::{BlobOptions, SharedBlobs, StoreBlobs};
 use bunraku_store::etcd::EtcdStore;
@@ -70,7 +70,7 @@ async fn pass_through(blobs: &SharedBlobs, size: usize) -> ContentId {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn hundreds_of_megabytes_pass_through_a_few_of_memory() {
-    let world = World::new(true, options()).await;
+    let world = World::new(Kind::Directory, options()).await;
     let directory = world.open().await;
     let cluster = EtcdCluster::start(1).await;
     let etcd = EtcdStore::connect(cluster.options("/blobs/"))

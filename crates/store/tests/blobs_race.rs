@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::blob_support::forgetful::Forgetful;
-use crate::blob_support::{World, content, options, place, read};
+use crate::blob_support::{Kind, World, content, options, place, read};
 use bunraku_model::ContentId;
 use bunraku_store::Range;
 use bunraku_store::blobs::{BlobError, CHUNK_SIZE, SharedBlobs};
@@ -174,7 +174,7 @@ async fn settle(world: &World, seed: u64, held: Held) {
     let listed = blobs.list(None).await.expect("lists");
     let ids: Vec<_> = listed.iter().map(|info| info.id).collect();
     assert_eq!(ids, wanted, "seed {seed}");
-    if world.in_directory {
+    if world.kind != Kind::Store {
         assert_eq!(
             world.stored_names().await.len(),
             wanted.len(),
@@ -207,15 +207,20 @@ async fn end_leases_of_the_dead(world: &World) {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_referred_to_in_a_directory_survives_every_race() {
     for seed in 1..=2 {
-        race(World::new(true, options()).await, seed, 80).await;
+        race(World::new(Kind::Directory, options()).await, seed, 80).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_referred_to_in_the_store_survives_every_race() {
     for seed in 11..=12 {
-        race(World::new(false, options()).await, seed, 80).await;
+        race(World::new(Kind::Store, options()).await, seed, 80).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_referred_to_in_s3_survives_every_race() {
+    race(World::new(Kind::S3, options()).await, 16, 60).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -229,8 +234,8 @@ async fn what_is_referred_to_in_etcd_survives_every_race() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_referred_to_survives_a_store_that_forgets_to_answer() {
-    for (seed, in_directory) in [(31, true), (32, false)] {
-        let mut world = World::new(in_directory, options()).await;
+    for (seed, kind) in [(31, Kind::Directory), (32, Kind::Store), (33, Kind::S3)] {
+        let mut world = World::new(kind, options()).await;
         world.store = Arc::new(Forgetful {
             store: Arc::clone(&world.store),
             random: Mutex::new(Random(seed)),

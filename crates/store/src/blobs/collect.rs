@@ -6,6 +6,7 @@
 //! a longer or shorter time, but referenced content is never removed.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bunraku_model::ContentId;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -13,7 +14,7 @@ use jiff::Timestamp;
 
 use super::BlobError;
 use super::key_scan;
-use super::place::{Place, StoredUpload, UploadId};
+use super::place::{StoredUpload, UploadId};
 use super::record::{BlobRecord, PINS, RECORDS, REFERENCES, UPLOADS, record_key};
 use super::stored::{BlobStore, FoundRecord};
 use crate::{Compare, Range, StoreError, Transaction, TransactionOutcome};
@@ -39,19 +40,21 @@ enum Sentence {
     Wait,
 }
 
-impl<P: Place> BlobStore<P> {
+impl BlobStore {
     pub(super) async fn collect_garbage(
         &self,
         now: Timestamp,
     ) -> Result<CollectionSummary, BlobError> {
         let mut collected = CollectionSummary::default();
         let mut uploads = BTreeSet::new();
+        // One failure is enough: a place that does not answer would delay each removal.
+        let is_failing = AtomicBool::new(false);
         let stored = self.idle_uploads().await?;
         for share in self.shares().await? {
             // Several at a time: each waits for the store more than it works.
             let judged: Vec<CollectionSummary> =
                 stream::iter(self.unwanted(&share, &mut uploads).await?)
-                    .map(|(id, found)| self.judge(id, found, now))
+                    .map(|(id, found)| self.judge(id, found, now, &is_failing))
                     .buffer_unordered(AT_ONCE)
                     .try_collect()
                     .await?;
@@ -66,7 +69,7 @@ impl<P: Place> BlobStore<P> {
 
     /// Returns beginnings of ids that together cover all records. Each share is read as a whole,
     /// because etcd visits all keys of a range, even those beyond its limit.
-    async fn shares(&self) -> Result<Vec<String>, BlobError> {
+    pub(super) async fn shares(&self) -> Result<Vec<String>, BlobError> {
         let range = Range {
             keys_only: true,
             ..Range::prefix(RECORDS)
@@ -89,17 +92,8 @@ impl<P: Place> BlobStore<P> {
         share: &str,
         uploads: &mut BTreeSet<UploadId>,
     ) -> Result<Vec<(ContentId, FoundRecord)>, BlobError> {
-        let mut records = Vec::new();
-        let mut range = Range::prefix(format!("{RECORDS}{share}"));
-        loop {
-            let (page, more) = self.record_page(range.clone()).await?;
-            range.after = page.last().map(|(id, _)| record_key(*id));
-            uploads.extend(page.iter().map(|(_, found)| found.record.upload));
-            records.extend(page);
-            if !more {
-                break;
-            }
-        }
+        let mut records = self.records_of(share).await?;
+        uploads.extend(records.iter().map(|(_, found)| found.record.upload));
         if records.is_empty() {
             return Ok(records);
         }
@@ -110,15 +104,34 @@ impl<P: Place> BlobStore<P> {
         Ok(records)
     }
 
+    /// Returns all records whose ids begin with `share`.
+    pub(super) async fn records_of(
+        &self,
+        share: &str,
+    ) -> Result<Vec<(ContentId, FoundRecord)>, BlobError> {
+        let mut records = Vec::new();
+        let mut range = Range::prefix(format!("{RECORDS}{share}"));
+        loop {
+            let (page, more) = self.record_page(range.clone()).await?;
+            range.after = page.last().map(|(id, _)| record_key(*id));
+            records.extend(page);
+            if !more {
+                return Ok(records);
+            }
+        }
+    }
+
     async fn judge(
         &self,
         id: ContentId,
         found: FoundRecord,
         now: Timestamp,
+        is_failing: &AtomicBool,
     ) -> Result<CollectionSummary, BlobError> {
         let mut collected = CollectionSummary::default();
         match self.sentence(&found.record, now) {
             Sentence::Wait => {}
+            Sentence::Remove if is_failing.load(Ordering::Relaxed) => {}
             Sentence::Condemn => {
                 let condemned = BlobRecord {
                     condemned: Some(now),
@@ -130,13 +143,13 @@ impl<P: Place> BlobStore<P> {
             }
             Sentence::Remove => {
                 let transaction = unchanged(id, &found).delete(record_key(id));
+                let bytes = found.record.bytes(id);
+                let transaction = self.places.add_note(transaction, bytes)?;
                 if self.try_commit(transaction).await? {
                     // If this line is never reached, the bytes are debris.
-                    let stored = StoredUpload {
-                        upload: found.record.upload,
-                        id: Some(id),
-                    };
-                    self.place.remove(stored).await?;
+                    if !self.remove_unneeded(bytes).await {
+                        is_failing.store(true, Ordering::Relaxed);
+                    }
                     collected.removed += 1;
                 }
             }
@@ -185,7 +198,7 @@ impl<P: Place> BlobStore<P> {
     /// The order of three reads matters: the stored bytes, then the uploads in progress, then the
     /// records. An upload that is no longer in progress has its record already, or never gets one.
     async fn idle_uploads(&self) -> Result<Vec<StoredUpload>, BlobError> {
-        let mut stored = self.place.stored().await?;
+        let mut stored = self.places.stored().await?;
         let under_way = self.uploads_under_way().await?;
         stored.retain(|stored| !under_way.contains(&stored.upload));
         Ok(stored)
@@ -199,7 +212,7 @@ impl<P: Place> BlobStore<P> {
         let mut cleared = 0;
         for stored in stored {
             if !named.contains(&stored.upload) {
-                self.place.remove(stored).await?;
+                self.places.remove(stored).await?;
                 cleared += 1;
             }
         }

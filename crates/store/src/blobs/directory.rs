@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use bunraku_model::ContentId;
+use bunraku_model::{ContentId, ContentPlace};
 use bytes::Bytes;
 use tokio::io::AsyncWriteExt;
 
@@ -20,11 +20,9 @@ use super::place::{Place, PlaceReader, PlaceWriter, StoredUpload, UploadId};
 use super::stored::{BlobOptions, BlobStore};
 use crate::SharedStore;
 
-/// Content in a directory, for one server or on a shared file system.
-pub type DirectoryBlobs = BlobStore<DirectoryPlace>;
-
-impl DirectoryBlobs {
-    /// Opens or creates the directory, and clears away leftovers of crashed writers.
+impl BlobStore {
+    /// Opens or creates blobs in a directory, for one server or on a shared file system. Clears away
+    /// leftovers of crashed writers.
     pub async fn in_directory(
         directory: impl Into<PathBuf>,
         store: SharedStore,
@@ -40,14 +38,14 @@ impl DirectoryBlobs {
             sync_directory(content.parent().unwrap_or(&content))
         })
         .await?;
-        let blobs = Self::new(store, place, options);
+        let blobs = Self::new(store, Arc::new(place), options);
         blobs.clear_debris().await?;
         Ok(blobs)
     }
 }
 
 /// Files in a directory.
-pub struct DirectoryPlace {
+struct DirectoryPlace {
     directory: PathBuf,
 }
 
@@ -242,7 +240,11 @@ impl PlaceReader for DirectoryReader {
 fn list(incoming: &Path, content: &Path) -> Result<Vec<StoredUpload>, BlobError> {
     let mut all = Vec::new();
     for name in names(incoming)? {
-        all.extend(UploadId::parse(&name).map(|upload| StoredUpload { upload, id: None }));
+        all.extend(UploadId::parse(&name).map(|upload| StoredUpload {
+            place: ContentPlace::Default,
+            upload,
+            id: None,
+        }));
     }
     for fan in names(content)? {
         for name in names(&content.join(fan))? {
@@ -251,6 +253,7 @@ fn list(incoming: &Path, content: &Path) -> Result<Vec<StoredUpload>, BlobError>
             };
             if let (Ok(id), Some(upload)) = (id.parse(), UploadId::parse(upload)) {
                 all.push(StoredUpload {
+                    place: ContentPlace::Default,
                     upload,
                     id: Some(id),
                 });

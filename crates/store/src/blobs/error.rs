@@ -1,7 +1,8 @@
 //! Errors of blob operations.
 
-use bunraku_model::ContentId;
+use bunraku_model::{ContentId, ContentPlace};
 
+use super::object_failure::ObjectFailure;
 use crate::StoreError;
 
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +48,17 @@ pub enum BlobError {
         source: std::io::Error,
     },
 
+    /// An object store failed. Nothing was lost; another attempt may succeed.
+    #[error("cannot {doing}")]
+    Object {
+        doing: String,
+        #[source]
+        source: ObjectFailure,
+    },
+
+    #[error("the content is in {0}, which this server is not configured for")]
+    PlaceNotConfigured(ContentPlace),
+
     #[error("cannot update the record of a blob")]
     Store(#[source] StoreError),
 }
@@ -71,6 +83,12 @@ impl BlobError {
     pub(super) fn io(doing: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
         let doing = doing.into();
         move |source| Self::Io { doing, source }
+    }
+
+    /// Returns whether the place of the bytes does not answer or refuses to, so that another attempt
+    /// may succeed.
+    pub fn is_place_failure(&self) -> bool {
+        matches!(self, Self::Object { .. })
     }
 
     /// Returns whether the bytes themselves are wrong, so that another read cannot help.

@@ -15,7 +15,7 @@ const MAGIC: &[u8; 16] = b"bunraku blob 1\n\0";
 pub(super) const FOOTER: usize = 16 + 8 + 8 + HASH;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Manifest {
+pub(super) struct Manifest {
     pub(super) size: u64,
     pub(super) chunks: Vec<ContentId>,
 }

@@ -1,8 +1,9 @@
 //! Content-addressed bytes of any size, kept as long as something refers to them.
 //!
 //! Other crates use [`Blobs`]. Its only implementation, [`BlobStore`], keeps a small record per
-//! content in the store and the bytes in a *place*: a directory ([`DirectoryBlobs`], for one server
-//! or a shared file system) or chunks in the store itself ([`StoreBlobs`], for clusters).
+//! content in the store and the bytes in a *place*: a directory (for one server or a shared file
+//! system), chunks in the store itself (for small clusters), or objects in S3 (for large ones). A
+//! record names its place, so content can be in two places while it is moved.
 //!
 //! These rules keep it correct with several servers on one store:
 //!
@@ -32,22 +33,32 @@ mod directory;
 mod error;
 mod key_scan;
 mod manifest;
+mod object_failure;
+mod object_format;
+mod object_http;
+mod object_options;
+mod object_place;
 mod packed;
 mod place;
+mod places;
 mod put;
 mod read;
 mod record;
 mod refer;
+mod relocate;
 mod scrub;
 mod small;
 mod store_place;
 mod stored;
+mod usage;
 
 use std::ops::Range;
 use std::pin::Pin as Pinned;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+pub use bunraku_model::ContentPlace;
+
 use bunraku_model::ContentId;
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
@@ -55,18 +66,25 @@ use jiff::Timestamp;
 use tokio::io::AsyncRead;
 
 pub use collect::CollectionSummary;
-pub use directory::{DirectoryBlobs, DirectoryPlace};
 pub use error::BlobError;
 pub use manifest::CHUNK_SIZE;
+pub use object_options::{S3Credentials, S3Options};
 pub use refer::{Pin, Pins};
+pub use relocate::RelocationSummary;
 pub use scrub::ScrubSummary;
-pub use store_place::{StoreBlobs, StorePlace};
 pub use stored::{BlobOptions, BlobStore};
+pub use usage::{ContentUsage, PlaceUsage};
 
 use crate::Transaction;
 
 /// Blobs shared by everything in a process.
 pub type SharedBlobs = Arc<dyn Blobs>;
+
+/// Blobs whose default place is a directory.
+pub type DirectoryBlobs = BlobStore;
+
+/// Blobs whose default place is the store.
+pub type StoreBlobs = BlobStore;
 
 /// A stream of verified bytes, in order. It ends after an error; without an error it is complete.
 pub type BlobStream = Pinned<Box<dyn Stream<Item = Result<Bytes, BlobError>> + Send>>;
@@ -83,6 +101,11 @@ pub struct BlobInfo {
 pub struct PinnedBlob {
     pub info: BlobInfo,
     pub pin: Pin,
+}
+
+#[cfg(feature = "testing")]
+pub(crate) fn object_http_for_tests() -> impl object_store::client::HttpConnector {
+    object_http::ObjectHttp::new("", std::time::Duration::from_secs(60)).expect("no CA is needed")
 }
 
 /// Content-addressed bytes. See the module documentation for the rules.
@@ -169,4 +192,36 @@ pub trait Blobs: Send + Sync + 'static {
 
     /// Reads everything and marks damaged content. Writing such content again repairs it.
     async fn scrub(&self) -> Result<ScrubSummary, BlobError>;
+
+    /// Returns the place that new content goes to.
+    fn active_place(&self) -> ContentPlace;
+
+    /// Returns whether this server can use the place.
+    fn has_place(&self, place: ContentPlace) -> bool;
+
+    /// Writes new content to this place from now on. Content in other places stays there.
+    fn activate(&self, place: ContentPlace) -> Result<(), BlobError>;
+
+    /// Copies content that is in another place to the active one, and removes it there: the 256th
+    /// part of all content whose ids begin with this byte. Each content is verified before its record
+    /// changes. Safe at any time, on any number of servers at once.
+    async fn relocate(&self, share: u8) -> Result<RelocationSummary, BlobError>;
+
+    /// Counts the contents and bytes of each place.
+    async fn usage(&self) -> Result<ContentUsage, BlobError>;
+
+    /// Returns the problem of the last request to S3, if it had one.
+    fn s3_problem(&self) -> Option<String>;
+
+    /// Checks that S3 is reachable and that objects can be written, read and removed. Does nothing
+    /// if it is not configured.
+    async fn check_s3(&self) -> Result<(), BlobError>;
+
+    /// Returns a URL of the content for someone without credentials, valid for `valid_for`. The
+    /// answer to it is a gzip file. `None` if the content is not in S3.
+    async fn signed_url(
+        &self,
+        id: ContentId,
+        valid_for: std::time::Duration,
+    ) -> Result<Option<String>, BlobError>;
 }

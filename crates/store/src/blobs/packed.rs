@@ -16,16 +16,32 @@ const LEVEL: Compression = Compression::new(3);
 /// Shorter chunks are not worth the header.
 const SHORTEST: usize = 128;
 
+/// Returns the bytes as a gzip file.
+pub(super) fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), LEVEL);
+    let packed = encoder.write_all(bytes).and_then(|()| encoder.finish());
+    packed.expect("writing to memory does not fail")
+}
+
+/// Returns the content of a gzip file that should have this length. If it is longer, returns one
+/// byte more, which is enough to notice.
+pub(super) fn gunzip(stored: &[u8], length: usize) -> Option<Bytes> {
+    let mut decoder = GzDecoder::new(stored).take(length as u64 + 1);
+    let mut bytes = Vec::with_capacity(length);
+    decoder.read_to_end(&mut bytes).ok()?;
+    Some(bytes.into())
+}
+
 /// Returns the bytes to store: compressed, if that saves at least an eighth.
 pub(super) fn pack(bytes: Bytes) -> Bytes {
     if bytes.len() < SHORTEST {
         return bytes;
     }
-    let mut encoder = GzEncoder::new(Vec::new(), LEVEL);
-    let packed = encoder.write_all(&bytes).and_then(|()| encoder.finish());
-    match packed {
-        Ok(packed) if packed.len() < bytes.len() / 8 * 7 => packed.into(),
-        _ => bytes,
+    let packed = gzip(&bytes);
+    if packed.len() < bytes.len() / 8 * 7 {
+        packed.into()
+    } else {
+        bytes
     }
 }
 
@@ -35,13 +51,7 @@ pub(super) fn unpack(stored: Bytes, length: usize) -> Bytes {
     if stored.len() >= length {
         return stored;
     }
-    // One byte more than expected is enough to notice that it is too long.
-    let mut decoder = GzDecoder::new(&stored[..]).take(length as u64 + 1);
-    let mut bytes = Vec::with_capacity(length);
-    match decoder.read_to_end(&mut bytes) {
-        Ok(_) => bytes.into(),
-        Err(_) => stored,
-    }
+    gunzip(&stored, length).unwrap_or(stored)
 }
 
 #[cfg(test)]

@@ -3,14 +3,14 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bunraku_model::ContentId;
+use bunraku_model::{ContentId, ContentPlace};
 use bytes::{BufMut, Bytes, BytesMut};
 use sha2::{Digest, Sha256};
 use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::time::{Instant, Interval, MissedTickBehavior};
+use tokio::time::{Instant, MissedTickBehavior};
 
 use super::manifest::{CHUNK_SIZE, Manifest};
-use super::place::{Place, PlaceWriter, StoredUpload, UploadId};
+use super::place::{PlaceWriter, StoredUpload, UploadId};
 use super::record::{BlobRecord, record_key, upload_key};
 use super::refer::{Pin, add_conditions, new_pin_key};
 use super::stored::{BlobStore, FoundRecord};
@@ -20,12 +20,31 @@ use crate::{Compare, LeaseId, Swap, Transaction, compare_and_swap, settle};
 type Source<'a> = &'a mut (dyn AsyncRead + Send + Unpin);
 
 /// A write in progress.
-struct Upload {
-    id: UploadId,
-    lease: LeaseId,
+pub(super) struct Upload {
+    pub(super) place: ContentPlace,
+    pub(super) id: UploadId,
+    pub(super) lease: LeaseId,
 }
 
-impl<P: Place> BlobStore<P> {
+impl Upload {
+    /// Returns its bytes, which may be complete.
+    pub(super) fn bytes_of(&self, id: ContentId) -> StoredUpload {
+        StoredUpload {
+            id: Some(id),
+            ..self.bytes()
+        }
+    }
+
+    pub(super) fn bytes(&self) -> StoredUpload {
+        StoredUpload {
+            place: self.place,
+            upload: self.id,
+            id: None,
+        }
+    }
+}
+
+impl BlobStore {
     pub(super) async fn write(
         &self,
         source: Source<'_>,
@@ -37,44 +56,65 @@ impl<P: Place> BlobStore<P> {
         {
             return Ok(written);
         }
-        let upload = self.begin().await?;
-        let written = match self.write_upload(first, source, expected, &upload).await {
-            Ok(info) => self.register(info, &upload).await.map(|()| info),
-            Err(error) => {
-                // It was never registered, so nobody can miss it.
-                let stored = StoredUpload {
-                    upload: upload.id,
-                    id: None,
-                };
-                let _ = self.place.remove(stored).await;
-                Err(error)
+        let lease = self.store.lease_grant(self.options.pin_for).await?;
+        let written = self.keeping_alive(lease, async {
+            let upload = self.begin(self.places.active(), lease).await?;
+            match self.write_upload(first, source, expected, &upload).await {
+                Ok(info) => self.register(info, &upload).await.map(|()| info),
+                Err(error) => {
+                    // It was never registered, so nobody can miss it.
+                    let _ = self.places.remove(upload.bytes()).await;
+                    Err(error)
+                }
             }
-        };
-        match written {
+        });
+        match written.await {
             Ok(info) => Ok(PinnedBlob {
                 info,
                 pin: Pin {
                     id: info.id,
-                    lease: upload.lease,
+                    lease,
                     store: self.store.clone(),
                 },
             }),
             Err(error) => {
                 // The remains are debris now, which the collector removes.
-                let _ = self.store.lease_revoke(upload.lease).await;
+                let _ = self.store.lease_revoke(lease).await;
                 Err(error)
             }
         }
     }
 
-    async fn begin(&self) -> Result<Upload, BlobError> {
-        let upload = Upload {
-            id: UploadId::new(),
-            lease: self.store.lease_grant(self.options.pin_for).await?,
-        };
-        let begin = Transaction::new().put_with_lease(upload_key(upload.id), "", upload.lease);
-        settle(&*self.store, begin).await?;
+    /// Announces an upload, so that nobody takes its bytes for debris while the lease lasts.
+    pub(super) async fn begin(
+        &self,
+        place: ContentPlace,
+        lease: LeaseId,
+    ) -> Result<Upload, BlobError> {
+        let id = UploadId::new();
+        let upload = Upload { place, id, lease };
+        let begin = Transaction::new().put_with_lease(upload_key(id), "", lease);
+        settle(&*self.store, self.places.add_note(begin, upload.bytes())?).await?;
         Ok(upload)
+    }
+
+    /// Keeps the lease alive until the work is done, however slow its source or its place is.
+    pub(super) async fn keeping_alive<T>(
+        &self,
+        lease: LeaseId,
+        work: impl Future<Output = Result<T, BlobError>>,
+    ) -> Result<T, BlobError> {
+        let period = (self.options.pin_for / 3).max(Duration::from_millis(1));
+        let mut ticks = tokio::time::interval_at(Instant::now() + period, period);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut work = std::pin::pin!(work);
+        loop {
+            tokio::select! {
+                biased;
+                done = &mut work => return done,
+                _ = ticks.tick() => self.store.lease_keep_alive(lease).await?,
+            }
+        }
     }
 
     async fn write_upload(
@@ -84,10 +124,10 @@ impl<P: Place> BlobStore<P> {
         expected: Option<ContentId>,
         upload: &Upload,
     ) -> Result<BlobInfo, BlobError> {
-        let mut writer = self.place.begin(upload.id).await?;
-        let (id, manifest) = self
-            .write_chunks(first, source, &mut *writer, upload)
-            .await?;
+        let place = self.places.get(upload.place)?;
+        let mut writer = place.begin(upload.id).await?;
+        let limit = self.size_limit(upload.place)?;
+        let (id, manifest) = write_chunks(first, source, &mut *writer, limit).await?;
         if let Some(expected) = expected.filter(|expected| *expected != id) {
             return Err(BlobError::Mismatch {
                 expected,
@@ -101,64 +141,10 @@ impl<P: Place> BlobStore<P> {
         })
     }
 
-    async fn write_chunks(
-        &self,
-        first: Bytes,
-        source: Source<'_>,
-        writer: &mut dyn PlaceWriter,
-        upload: &Upload,
-    ) -> Result<(ContentId, Manifest), BlobError> {
-        let mut whole = Sha256::new();
-        let mut manifest = Manifest {
-            size: 0,
-            chunks: Vec::new(),
-        };
-        let period = (self.options.pin_for / 3).max(Duration::from_millis(1));
-        let mut ticks = tokio::time::interval_at(Instant::now() + period, period);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut first = Some(first);
-        loop {
-            let bytes = match first.take() {
-                Some(first) => first,
-                None => self.next_chunk(source, upload, &mut ticks).await?,
-            };
-            if bytes.is_empty() {
-                return Ok((ContentId::from_digest(whole.finalize().into()), manifest));
-            }
-            manifest.size += bytes.len() as u64;
-            if let Some(limit) = self.options.max_size.filter(|limit| manifest.size > *limit) {
-                return Err(BlobError::TooLarge { limit });
-            }
-            whole.update(&bytes);
-            let hash = ContentId::of(&bytes);
-            manifest.chunks.push(hash);
-            writer.chunk(hash, bytes).await?;
-        }
-    }
-
-    /// Reads a full chunk, or the rest. Keeps the lease alive even when the source is silent for
-    /// long.
-    async fn next_chunk(
-        &self,
-        source: Source<'_>,
-        upload: &Upload,
-        ticks: &mut Interval,
-    ) -> Result<Bytes, BlobError> {
-        let mut buffer = BytesMut::with_capacity(CHUNK_SIZE);
-        while buffer.len() < CHUNK_SIZE {
-            let room = CHUNK_SIZE - buffer.len();
-            let mut target = (&mut buffer).limit(room);
-            tokio::select! {
-                biased;
-                _ = ticks.tick() => self.store.lease_keep_alive(upload.lease).await?,
-                read = source.read_buf(&mut target) => {
-                    if read.map_err(BlobError::Source)? == 0 {
-                        break;
-                    }
-                }
-            }
-        }
-        Ok(buffer.freeze())
+    /// Returns the size above which content is refused.
+    pub(super) fn size_limit(&self, place: ContentPlace) -> Result<Option<u64>, BlobError> {
+        let limits = [self.options.max_size, self.places.get(place)?.max_size()];
+        Ok(limits.into_iter().flatten().min())
     }
 
     /// Publishes the content and pins it. If it already exists and is sound, our own bytes are not
@@ -180,18 +166,18 @@ impl<P: Place> BlobStore<P> {
                 Some(found) => self.is_sound(info, &found.record).await?,
                 None => false,
             };
-            let transaction = registration(info, upload, &pin, found.as_ref(), keep_theirs);
+            let transaction = self.registration(info, upload, &pin, found.as_ref(), keep_theirs)?;
             let unneeded = found.map(|found| {
                 if keep_theirs {
-                    upload.id
+                    upload.bytes_of(info.id)
                 } else {
-                    found.record.upload
+                    found.record.bytes(info.id)
                 }
             });
             Ok::<_, BlobError>(Swap::Write(transaction, unneeded))
         });
         if let Some(unneeded) = replaced.await? {
-            self.remove_unneeded(info.id, unneeded).await;
+            self.remove_unneeded(unneeded).await;
         }
         Ok(())
     }
@@ -217,26 +203,94 @@ impl<P: Place> BlobStore<P> {
         if record.damaged {
             return Ok(false);
         }
-        match self.place.open(info.id, record.upload).await {
+        match self.places.open(info.id, record).await {
             Ok(reader) => Ok(reader.manifest().size == info.size),
             Err(error) if error.is_damage() => Ok(false),
             Err(other) => Err(other),
         }
     }
 
-    pub(super) async fn remove_unneeded(&self, id: ContentId, unneeded: UploadId) {
-        let stored = StoredUpload {
-            upload: unneeded,
-            id: Some(id),
-        };
-        if let Err(error) = self.place.remove(stored).await {
-            tracing::warn!(%id, %error, "left for garbage collection");
+    /// Removes bytes that have no record. Returns whether they are gone; otherwise the next
+    /// collection removes them.
+    pub(super) async fn remove_unneeded(&self, unneeded: StoredUpload) -> bool {
+        match self.places.remove(unneeded).await {
+            Ok(()) => true,
+            Err(error) => {
+                let upload = unneeded.upload;
+                let error = bunraku_model::error_chain(&error);
+                tracing::warn!(%upload, error, "left for garbage collection");
+                false
+            }
         }
+    }
+
+    fn registration(
+        &self,
+        info: BlobInfo,
+        upload: &Upload,
+        pin: &str,
+        found: Option<&FoundRecord>,
+        keep_theirs: bool,
+    ) -> Result<Transaction, BlobError> {
+        let key = record_key(info.id);
+        let ours = BlobRecord {
+            upload: upload.id,
+            place: upload.place,
+            size: info.size,
+            damaged: false,
+            condemned: None,
+        };
+        let base = Transaction::new().when(Compare::Exists(upload_key(upload.id)));
+        let base = match found {
+            None => {
+                let base = base.when(Compare::Absent(key.clone()));
+                self.places.remove_note(base, upload.bytes())?
+            }
+            Some(found) if keep_theirs => add_conditions(base, info.id, found),
+            Some(found) => {
+                let base = base.when(Compare::Value(key.clone(), found.stored.value.clone()));
+                let base = self.places.remove_note(base, upload.bytes())?;
+                self.places.add_note(base, found.record.bytes(info.id))?
+            }
+        };
+        let base = if keep_theirs {
+            base
+        } else {
+            base.put(key, ours.encode())
+        };
+        Ok(base
+            .put_with_lease(pin, "", upload.lease)
+            .delete(upload_key(upload.id)))
     }
 }
 
-/// Reads a full chunk, or the whole source if it is shorter. Nothing was begun yet, so there is no
-/// lease to keep.
+async fn write_chunks(
+    first: Bytes,
+    source: Source<'_>,
+    writer: &mut dyn PlaceWriter,
+    limit: Option<u64>,
+) -> Result<(ContentId, Manifest), BlobError> {
+    let mut whole = Sha256::new();
+    let mut manifest = Manifest {
+        size: 0,
+        chunks: Vec::new(),
+    };
+    let mut bytes = first;
+    while !bytes.is_empty() {
+        manifest.size += bytes.len() as u64;
+        if let Some(limit) = limit.filter(|limit| manifest.size > *limit) {
+            return Err(BlobError::TooLarge { limit });
+        }
+        whole.update(&bytes);
+        let hash = ContentId::of(&bytes);
+        manifest.chunks.push(hash);
+        writer.chunk(hash, bytes).await?;
+        bytes = read_chunk(source).await?;
+    }
+    Ok((ContentId::from_digest(whole.finalize().into()), manifest))
+}
+
+/// Reads a full chunk, or the rest of the source if it is shorter.
 async fn read_chunk(source: Source<'_>) -> Result<Bytes, BlobError> {
     let mut buffer = BytesMut::new();
     while buffer.len() < CHUNK_SIZE {
@@ -248,32 +302,4 @@ async fn read_chunk(source: Source<'_>) -> Result<Bytes, BlobError> {
         }
     }
     Ok(buffer.freeze())
-}
-
-fn registration(
-    info: BlobInfo,
-    upload: &Upload,
-    pin: &str,
-    found: Option<&FoundRecord>,
-    keep_theirs: bool,
-) -> Transaction {
-    let key = record_key(info.id);
-    let ours = BlobRecord {
-        upload: upload.id,
-        size: info.size,
-        damaged: false,
-        condemned: None,
-    };
-    let base = Transaction::new().when(Compare::Exists(upload_key(upload.id)));
-    let base = match found {
-        None => base
-            .when(Compare::Absent(key.clone()))
-            .put(key, ours.encode()),
-        Some(found) if keep_theirs => add_conditions(base, info.id, found),
-        Some(found) => base
-            .when(Compare::Value(key.clone(), found.stored.value.clone()))
-            .put(key, ours.encode()),
-    };
-    base.put_with_lease(pin, "", upload.lease)
-        .delete(upload_key(upload.id))
 }

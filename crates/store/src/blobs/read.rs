@@ -2,19 +2,25 @@
 
 use std::ops::Range;
 
-use bunraku_model::ContentId;
+use bunraku_model::{ContentId, ContentPlace};
 use bytes::Bytes;
-use futures::stream;
+use futures::{TryStreamExt, stream};
 use sha2::{Digest, Sha256};
 
 use super::manifest::CHUNK_SIZE;
-use super::place::{Place, PlaceReader};
+use super::place::{PlaceReader, UploadId};
 use super::stored::BlobStore;
 use super::{BlobError, BlobStream};
 
+/// An upload, and a reader of its bytes.
+type OpenedUpload = (UploadId, Box<dyn PlaceReader>);
+
 /// The state of a read.
 struct ReadState {
+    /// Where to look for the content if it is moved during the read.
+    blobs: Option<BlobStore>,
     id: ContentId,
+    upload: UploadId,
     reader: Box<dyn PlaceReader>,
     next: usize,
     /// The requested bytes.
@@ -23,15 +29,17 @@ struct ReadState {
     whole: Option<Sha256>,
 }
 
-impl<P: Place> BlobStore<P> {
+impl BlobStore {
     pub(super) async fn read_whole(&self, id: ContentId) -> Result<BlobStream, BlobError> {
-        let reader = self.reader(id).await?;
+        let (upload, reader) = self.reader(id).await?;
         let size = reader.manifest().size;
         if size == 0 && id != ContentId::of(b"") {
             return Err(BlobError::damaged(id, "it is empty"));
         }
         Ok(stream_of(ReadState {
+            blobs: Some(self.clone()),
             id,
+            upload,
             reader,
             next: 0,
             wanted: 0..size,
@@ -44,7 +52,7 @@ impl<P: Place> BlobStore<P> {
         id: ContentId,
         range: Range<u64>,
     ) -> Result<BlobStream, BlobError> {
-        let reader = self.reader(id).await?;
+        let (upload, reader) = self.reader(id).await?;
         let size = reader.manifest().size;
         if range.start > range.end || range.end > size {
             return Err(BlobError::OutOfRange {
@@ -56,7 +64,9 @@ impl<P: Place> BlobStore<P> {
         }
         let first = range.start / CHUNK_SIZE as u64;
         Ok(stream_of(ReadState {
+            blobs: Some(self.clone()),
             id,
+            upload,
             reader,
             next: usize::try_from(first).unwrap_or(usize::MAX),
             wanted: range,
@@ -64,19 +74,53 @@ impl<P: Place> BlobStore<P> {
         }))
     }
 
-    async fn reader(&self, id: ContentId) -> Result<Box<dyn PlaceReader>, BlobError> {
-        let found = self.find(id).await?.ok_or(BlobError::Missing(id))?;
-        if found.record.damaged {
-            return Err(BlobError::damaged(id, "an earlier check found it corrupt"));
+    /// Reads and verifies bytes that may have no record yet.
+    pub(super) async fn verify(
+        &self,
+        id: ContentId,
+        place: ContentPlace,
+        upload: UploadId,
+    ) -> Result<(), BlobError> {
+        let reader = self.places.get(place)?.open(id, upload).await?;
+        let size = reader.manifest().size;
+        let mut stream = stream_of(ReadState {
+            blobs: None,
+            id,
+            upload,
+            reader,
+            next: 0,
+            wanted: 0..size,
+            whole: Some(Sha256::new()),
+        });
+        while stream.try_next().await?.is_some() {}
+        Ok(())
+    }
+
+    /// Opens the bytes that the record names. Content may be moved or replaced between the two
+    /// reads, so bytes that are missing are looked for again where the record says then.
+    async fn reader(&self, id: ContentId) -> Result<OpenedUpload, BlobError> {
+        let mut found = self.find(id).await?.ok_or(BlobError::Missing(id))?;
+        loop {
+            if found.record.damaged {
+                return Err(BlobError::damaged(id, "an earlier check found it corrupt"));
+            }
+            let failed = match self.places.open(id, &found.record).await {
+                Ok(reader) if reader.manifest().size == found.record.size => {
+                    return Ok((found.record.upload, reader));
+                }
+                Ok(_) => BlobError::damaged(id, "its size differs from the recorded one"),
+                Err(error) => error,
+            };
+            let now = if failed.is_damage() {
+                self.find(id).await?
+            } else {
+                None
+            };
+            match now.filter(|now| now.record.upload != found.record.upload) {
+                Some(now) => found = now,
+                None => return Err(failed),
+            }
         }
-        let reader = self.place.open(id, found.record.upload).await?;
-        if reader.manifest().size != found.record.size {
-            return Err(BlobError::damaged(
-                id,
-                "its size differs from the recorded one",
-            ));
-        }
-        Ok(reader)
     }
 }
 
@@ -92,7 +136,10 @@ impl ReadState {
         if start >= self.wanted.end || self.wanted.is_empty() {
             return Ok(None);
         }
-        let bytes = self.verified_chunk(self.next).await?;
+        let bytes = match self.verified_chunk(self.next).await {
+            Err(error) if error.is_damage() => self.chunk_elsewhere(error).await?,
+            read => read?,
+        };
         let end = start + bytes.len() as u64;
         self.next += 1;
         if let Some(whole) = &mut self.whole {
@@ -119,6 +166,23 @@ impl ReadState {
             ));
         }
         Ok(bytes)
+    }
+
+    /// Reads the next chunk from where the content is now, if it was moved during this read.
+    async fn chunk_elsewhere(&mut self, failed: BlobError) -> Result<Bytes, BlobError> {
+        let Some(blobs) = &self.blobs else {
+            return Err(failed);
+        };
+        let (upload, reader) = match blobs.reader(self.id).await {
+            Ok(opened) => opened,
+            Err(error) if error.is_damage() => return Err(failed),
+            Err(error) => return Err(error),
+        };
+        if upload == self.upload || reader.manifest() != self.reader.manifest() {
+            return Err(failed);
+        }
+        (self.upload, self.reader) = (upload, reader);
+        self.verified_chunk(self.next).await
     }
 
     fn verify_whole(&mut self) -> Result<(), BlobError> {

@@ -1,17 +1,20 @@
 //! The store's records about contents, and their keys.
 
-use bunraku_model::ContentId;
+use bunraku_model::{ContentId, ContentPlace};
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::place::UploadId;
+use super::place::{StoredUpload, UploadId};
 use super::{BlobError, BlobInfo};
 
 /// The value of `blobs/<id>`. Small, because every new reference writes it again.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct BlobRecord {
     pub(super) upload: UploadId,
+    /// The place of the bytes.
+    #[serde(default, skip_serializing_if = "ContentPlace::is_default")]
+    pub(super) place: ContentPlace,
     pub(super) size: u64,
     /// The bytes were read and did not match.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -40,6 +43,15 @@ impl BlobRecord {
         }
     }
 
+    /// Returns the bytes that the record names.
+    pub(super) fn bytes(&self, id: ContentId) -> StoredUpload {
+        StoredUpload {
+            place: self.place,
+            upload: self.upload,
+            id: Some(id),
+        }
+    }
+
     /// Returns the same record, no longer condemned.
     pub(super) fn reprieved(&self) -> Self {
         Self {
@@ -54,6 +66,7 @@ pub(super) const REFERENCES: &str = "blob-refs/";
 pub(super) const PINS: &str = "blob-pins/";
 pub(super) const UPLOADS: &str = "blob-uploads/";
 pub(super) const CHUNKS: &str = "blob-chunks/";
+pub(super) const OBJECTS: &str = "blob-objects/";
 
 pub(super) fn record_key(id: ContentId) -> String {
     format!("{RECORDS}{id}")
@@ -61,6 +74,12 @@ pub(super) fn record_key(id: ContentId) -> String {
 
 pub(super) fn upload_key(upload: UploadId) -> String {
     format!("{UPLOADS}{upload}")
+}
+
+/// The note of an upload in an object store. Its value is the id of an unfinished multipart upload,
+/// or empty.
+pub(super) fn object_key(upload: UploadId) -> String {
+    format!("{OBJECTS}{upload}")
 }
 
 pub(super) fn references_prefix(id: ContentId) -> String {

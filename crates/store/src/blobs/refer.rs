@@ -12,7 +12,6 @@ use futures::future::join_all;
 use uuid::Uuid;
 
 use super::BlobError;
-use super::place::Place;
 use super::record::{pins_prefix, record_key, references_prefix};
 use super::stored::{BlobStore, FoundRecord};
 use crate::{
@@ -93,7 +92,7 @@ pub(super) fn add_conditions(
         .put(key, found.record.reprieved().encode())
 }
 
-impl<P: Place> BlobStore<P> {
+impl BlobStore {
     /// Finds content that exists and is not known to be damaged.
     async fn find_sound(&self, id: ContentId) -> Result<FoundRecord, BlobError> {
         let found = self.find(id).await?.ok_or(BlobError::Missing(id))?;

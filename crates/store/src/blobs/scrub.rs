@@ -4,7 +4,6 @@ use bunraku_model::ContentId;
 use futures::TryStreamExt;
 
 use super::BlobError;
-use super::place::Place;
 use super::record::{BlobRecord, record_key};
 use super::stored::{BlobStore, FoundRecord};
 use crate::{Compare, Transaction, settle};
@@ -18,7 +17,7 @@ pub struct ScrubSummary {
     pub damaged: Vec<ContentId>,
 }
 
-impl<P: Place> BlobStore<P> {
+impl BlobStore {
     pub(super) async fn read_everything(&self) -> Result<ScrubSummary, BlobError> {
         let (mut scrubbed, mut after) = (ScrubSummary::default(), None);
         loop {

@@ -1,14 +1,15 @@
-//! Writes content of one chunk at most, in one transaction with its record.
+//! Writes content of one chunk at most with as few requests as possible.
 //!
-//! Only for places in the store. A crash leaves no debris, because bytes and record appear together.
+//! In a place that is in the store, bytes and record appear in one transaction, so a crash leaves no
+//! debris. In other places, content that already exists is only pinned.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bunraku_model::ContentId;
+use bunraku_model::{ContentId, ContentPlace};
 use bytes::Bytes;
 
 use super::manifest::Manifest;
-use super::place::{Place, UploadId};
+use super::place::UploadId;
 use super::record::{BlobRecord, record_key};
 use super::refer::{Pin, add_conditions, new_pin_key};
 use super::stored::{BlobStore, FoundRecord};
@@ -25,8 +26,8 @@ struct SmallBlob {
     lease: LeaseId,
 }
 
-impl<P: Place> BlobStore<P> {
-    /// Writes and pins the content. Returns `None` if this place does not support it.
+impl BlobStore {
+    /// Writes and pins the content. Returns `None` if it has to be uploaded.
     pub(super) async fn write_small(
         &self,
         bytes: &Bytes,
@@ -36,10 +37,8 @@ impl<P: Place> BlobStore<P> {
         let chunks = if bytes.is_empty() { vec![] } else { vec![id] };
         let upload = UploadId::new();
         let manifest = Manifest { size, chunks };
-        let Some(values) = self.place.as_values(upload, bytes, &manifest) else {
-            return Ok(None);
-        };
-        if let Some(limit) = self.options.max_size.filter(|limit| size > *limit) {
+        let place = self.places.active();
+        if let Some(limit) = self.size_limit(place)?.filter(|limit| size > *limit) {
             return Err(BlobError::TooLarge { limit });
         }
         if let Some(expected) = expected.filter(|expected| *expected != id) {
@@ -48,8 +47,13 @@ impl<P: Place> BlobStore<P> {
                 found: id,
             });
         }
+        let info = BlobInfo { id, size };
+        let values = self.places.get(place)?.as_values(upload, bytes, &manifest);
+        let Some(values) = values else {
+            return self.pin_existing(info).await;
+        };
         let blob = SmallBlob {
-            info: BlobInfo { id, size },
+            info,
             upload,
             values,
             pin: new_pin_key(id),
@@ -71,6 +75,22 @@ impl<P: Place> BlobStore<P> {
         }
     }
 
+    /// Pins the content if it exists and is sound.
+    async fn pin_existing(&self, info: BlobInfo) -> Result<Option<PinnedBlob>, BlobError> {
+        let Some(found) = self.find(info.id).await? else {
+            return Ok(None);
+        };
+        if !self.is_sound(info, &found.record).await? {
+            return Ok(None);
+        }
+        match self.take_pin(info.id).await {
+            Ok(pin) => Ok(Some(PinnedBlob { info, pin })),
+            // Removed or found damaged in the meantime.
+            Err(error) if error.is_damage() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Publishes the content and pins it. If it already exists and is sound, it is only pinned;
     /// otherwise it is replaced.
     async fn register_small(&self, blob: &SmallBlob) -> Result<(), BlobError> {
@@ -88,11 +108,15 @@ impl<P: Place> BlobStore<P> {
             };
             let transaction = blob.registration(found.as_ref(), keep_theirs);
             let unneeded = found.filter(|_| !keep_theirs);
-            let unneeded = unneeded.map(|found| found.record.upload);
+            let unneeded = unneeded.map(|found| found.record.bytes(blob.info.id));
+            let transaction = match unneeded {
+                Some(unneeded) => self.places.add_note(transaction, unneeded)?,
+                None => transaction,
+            };
             Ok::<_, BlobError>(Swap::Write(transaction, unneeded))
         });
         if let Some(unneeded) = replaced.await? {
-            self.remove_unneeded(blob.info.id, unneeded).await;
+            self.remove_unneeded(unneeded).await;
         }
         Ok(())
     }
@@ -113,6 +137,7 @@ impl SmallBlob {
     fn put_all(&self, transaction: Transaction) -> Transaction {
         let record = BlobRecord {
             upload: self.upload,
+            place: ContentPlace::Default,
             size: self.info.size,
             damaged: false,
             condemned: None,

@@ -5,9 +5,10 @@
 //! space ([`packed`]).
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use async_trait::async_trait;
-use bunraku_model::ContentId;
+use bunraku_model::{ContentId, ContentPlace};
 use bytes::Bytes;
 
 use super::key_scan;
@@ -19,35 +20,29 @@ use super::stored::{BlobOptions, BlobStore};
 use super::{BlobError, CHUNK_SIZE};
 use crate::{Compare, SharedStore, Transaction, settle};
 
-/// Content in the store, for clusters.
-pub type StoreBlobs = BlobStore<StorePlace>;
-
 /// The default size limit. etcd keeps everything in memory-mapped pages and sends it to every
 /// member, so larger content belongs elsewhere.
 const DEFAULT_MAX_SIZE: u64 = 256 * 1024 * 1024;
 /// The manifest must fit into one value.
 const MOST_CHUNKS: u64 = 16 * 1024;
 
-impl StoreBlobs {
-    /// Creates blobs in the store. Without a limit in the options, content above 256 MiB is
-    /// rejected.
+impl BlobStore {
+    /// Creates blobs in the store itself, for clusters. Without a limit in the options, content
+    /// above 256 MiB is rejected.
     pub fn in_store(store: SharedStore, options: BlobOptions) -> Self {
         let most = MOST_CHUNKS * CHUNK_SIZE as u64;
-        let max_size = options.max_size.unwrap_or(DEFAULT_MAX_SIZE).min(most);
-        let options = BlobOptions {
-            max_size: Some(max_size),
-            ..options
-        };
         let place = StorePlace {
+            max_size: options.max_size.unwrap_or(DEFAULT_MAX_SIZE).min(most),
             store: store.clone(),
         };
-        Self::new(store, place, options)
+        Self::new(store, Arc::new(place), options)
     }
 }
 
 /// Chunks in the store.
-pub struct StorePlace {
+struct StorePlace {
     store: SharedStore,
+    max_size: u64,
 }
 
 fn manifest_key(upload: UploadId) -> String {
@@ -80,6 +75,10 @@ impl Place for StorePlace {
         Some(values)
     }
 
+    fn max_size(&self) -> Option<u64> {
+        Some(self.max_size)
+    }
+
     async fn open(
         &self,
         id: ContentId,
@@ -108,7 +107,11 @@ impl Place for StorePlace {
         let names = key_scan::first_parts(&*self.store, CHUNKS, "").await?;
         let uploads = names.iter().filter_map(|name| UploadId::parse(name));
         Ok(uploads
-            .map(|upload| StoredUpload { upload, id: None })
+            .map(|upload| StoredUpload {
+                place: ContentPlace::Default,
+                upload,
+                id: None,
+            })
             .collect())
     }
 }

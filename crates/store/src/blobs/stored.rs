@@ -5,14 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bunraku_model::ContentId;
+use bunraku_model::{ContentId, ContentPlace};
 use jiff::Timestamp;
 use tokio::io::AsyncRead;
 
+use super::object_place::ObjectPlace;
 use super::place::Place;
+use super::places::Places;
 use super::record::{BlobRecord, RECORDS, record_key};
 use super::refer::Pin;
-use super::{BlobError, BlobInfo, BlobStream, Blobs, CollectionSummary, PinnedBlob, ScrubSummary};
+use super::{
+    BlobError, BlobInfo, BlobStream, Blobs, CollectionSummary, ContentUsage, PinnedBlob,
+    RelocationSummary, S3Options, ScrubSummary,
+};
 use crate::{KeyValue, Range as KeyRange, SharedStore, StoreError, Transaction};
 
 /// Times and limits for blobs.
@@ -38,17 +43,17 @@ impl Default for BlobOptions {
 }
 
 /// The one implementation of [`Blobs`]. Clones share everything.
-pub struct BlobStore<P> {
+pub struct BlobStore {
     pub(super) store: SharedStore,
-    pub(super) place: Arc<P>,
+    pub(super) places: Arc<Places>,
     pub(super) options: BlobOptions,
 }
 
-impl<P> Clone for BlobStore<P> {
+impl Clone for BlobStore {
     fn clone(&self) -> Self {
         Self {
             store: Arc::clone(&self.store),
-            place: Arc::clone(&self.place),
+            places: Arc::clone(&self.places),
             options: self.options.clone(),
         }
     }
@@ -60,13 +65,23 @@ pub(super) struct FoundRecord {
     pub(super) stored: KeyValue,
 }
 
-impl<P: Place> BlobStore<P> {
-    pub(super) fn new(store: SharedStore, place: P, options: BlobOptions) -> Self {
+impl BlobStore {
+    pub(super) fn new(store: SharedStore, place: Arc<dyn Place>, options: BlobOptions) -> Self {
         Self {
             store,
-            place: Arc::new(place),
+            places: Arc::new(Places::new(place)),
             options,
         }
+    }
+
+    /// Adds an S3-compatible object store as a second place. New content goes there only after
+    /// [`Blobs::activate`]. Makes no request.
+    pub fn with_s3(self, options: &S3Options) -> Result<Self, BlobError> {
+        let s3 = ObjectPlace::new(self.store.clone(), options)?;
+        Ok(Self {
+            places: Arc::new(self.places.with_s3(s3)),
+            ..self
+        })
     }
 
     pub(super) async fn find(&self, id: ContentId) -> Result<Option<FoundRecord>, BlobError> {
@@ -109,7 +124,7 @@ impl<P: Place> BlobStore<P> {
 }
 
 #[async_trait]
-impl<P: Place> Blobs for BlobStore<P> {
+impl Blobs for BlobStore {
     async fn put(
         &self,
         source: &mut (dyn AsyncRead + Send + Unpin),
@@ -189,5 +204,50 @@ impl<P: Place> Blobs for BlobStore<P> {
 
     async fn scrub(&self) -> Result<ScrubSummary, BlobError> {
         self.read_everything().await
+    }
+
+    fn active_place(&self) -> ContentPlace {
+        self.places.active()
+    }
+
+    fn has_place(&self, place: ContentPlace) -> bool {
+        self.places.get(place).is_ok()
+    }
+
+    fn activate(&self, place: ContentPlace) -> Result<(), BlobError> {
+        self.places.activate(place)
+    }
+
+    async fn relocate(&self, share: u8) -> Result<RelocationSummary, BlobError> {
+        self.relocate_share(share).await
+    }
+
+    async fn usage(&self) -> Result<ContentUsage, BlobError> {
+        self.count_usage().await
+    }
+
+    fn s3_problem(&self) -> Option<String> {
+        self.places.s3().and_then(ObjectPlace::problem)
+    }
+
+    async fn check_s3(&self) -> Result<(), BlobError> {
+        match self.places.s3() {
+            Some(s3) => s3.check().await,
+            None => Ok(()),
+        }
+    }
+
+    async fn signed_url(
+        &self,
+        id: ContentId,
+        valid_for: Duration,
+    ) -> Result<Option<String>, BlobError> {
+        let found = self.find(id).await?.ok_or(BlobError::Missing(id))?;
+        match self.places.s3() {
+            Some(s3) if found.record.place == ContentPlace::S3 => {
+                Ok(Some(s3.signed_url(found.record.upload, valid_for).await?))
+            }
+            _ => Ok(None),
+        }
     }
 }

@@ -7,14 +7,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::options::{EtcdOptions, EtcdTls};
+use crate::tls::{ClientIdentity, client_config};
 
 type Source = Box<dyn std::error::Error + Send + Sync>;
 
@@ -115,23 +115,9 @@ async fn exchange_hello(
 
 /// Returns a TLS client configuration for one protocol.
 pub(super) fn config(tls: &EtcdTls, protocol: &[u8]) -> Result<ClientConfig, Source> {
-    let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(tls.ca_pem.as_bytes()) {
-        roots.add(certificate?)?;
-    }
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .with_root_certificates(roots);
-    let mut config = match &tls.identity {
-        None => builder.with_no_client_auth(),
-        Some(identity) => {
-            let chain = CertificateDer::pem_slice_iter(identity.cert_pem.as_bytes())
-                .collect::<Result<Vec<_>, _>>()?;
-            let key = PrivateKeyDer::from_pem_slice(identity.key_pem.as_bytes())?;
-            builder.with_client_auth_cert(chain, key)?
-        }
-    };
-    config.alpn_protocols = vec![protocol.to_vec()];
-    Ok(config)
+    let identity = tls.identity.as_ref().map(|identity| ClientIdentity {
+        cert_pem: &identity.cert_pem,
+        key_pem: &identity.key_pem,
+    });
+    client_config(&tls.ca_pem, identity, protocol)
 }

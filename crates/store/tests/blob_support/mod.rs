@@ -8,19 +8,29 @@ use std::time::Duration;
 
 use bunraku_model::ContentId;
 use bunraku_store::blobs::{
-    BlobError, BlobOptions, Blobs, DirectoryBlobs, SharedBlobs, StoreBlobs,
+    BlobError, BlobOptions, Blobs, ContentPlace, DirectoryBlobs, SharedBlobs, StoreBlobs,
 };
 use bunraku_store::contract::Random;
+use bunraku_store::testing::S3Server;
 use bunraku_store::{EmbeddedOptions, EmbeddedStore, Range, SharedStore};
 use futures::TryStreamExt;
 use tempfile::TempDir;
+
+/// The places.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    Directory,
+    Store,
+    S3,
+}
 
 /// Blobs in one of their places, on an embedded store.
 pub(crate) struct World {
     pub(crate) store: SharedStore,
     pub(crate) options: BlobOptions,
-    pub(crate) in_directory: bool,
+    pub(crate) kind: Kind,
     pub(crate) directory: TempDir,
+    pub(crate) s3: Option<S3Server>,
 }
 
 pub(crate) fn options() -> BlobOptions {
@@ -32,18 +42,23 @@ pub(crate) fn options() -> BlobOptions {
 }
 
 impl World {
-    pub(crate) async fn new(in_directory: bool, options: BlobOptions) -> Self {
+    pub(crate) async fn new(kind: Kind, options: BlobOptions) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let path = directory.path().join("store");
         std::fs::create_dir_all(&path).expect("a directory");
         let store = EmbeddedStore::open(&path, EmbeddedOptions::default())
             .await
             .expect("a store");
+        let s3 = match kind {
+            Kind::S3 => Some(S3Server::start().await),
+            _ => None,
+        };
         Self {
             store: Arc::new(store),
             options,
-            in_directory,
+            kind,
             directory,
+            s3,
         }
     }
 
@@ -52,42 +67,55 @@ impl World {
         Self {
             store,
             options,
-            in_directory: false,
+            kind: Kind::Store,
             directory: tempfile::tempdir().expect("a temporary directory"),
+            s3: None,
         }
     }
 
-    pub(crate) async fn both(options: BlobOptions) -> [Self; 2] {
+    /// Returns a world for every place.
+    pub(crate) async fn all(options: BlobOptions) -> [Self; 3] {
         [
-            Self::new(true, options.clone()).await,
-            Self::new(false, options).await,
+            Self::new(Kind::Directory, options.clone()).await,
+            Self::new(Kind::Store, options.clone()).await,
+            Self::new(Kind::S3, options).await,
         ]
     }
 
     /// Opens the blobs as another server, or as after a restart.
     pub(crate) async fn open(&self) -> SharedBlobs {
-        if self.in_directory {
+        let (store, options) = (self.store.clone(), self.options.clone());
+        if self.kind == Kind::Directory {
             let path = self.directory.path().join("blobs");
-            let opened =
-                DirectoryBlobs::in_directory(path, self.store.clone(), self.options.clone()).await;
-            Arc::new(opened.expect("opens"))
-        } else {
-            Arc::new(StoreBlobs::in_store(
-                self.store.clone(),
-                self.options.clone(),
-            ))
+            let opened = DirectoryBlobs::in_directory(path, store, options).await;
+            return Arc::new(opened.expect("opens"));
+        }
+        let blobs = StoreBlobs::in_store(store, options);
+        match &self.s3 {
+            None => Arc::new(blobs),
+            Some(s3) => {
+                let blobs = blobs.with_s3(&s3.options()).expect("valid settings");
+                blobs.activate(ContentPlace::S3).expect("it has S3");
+                Arc::new(blobs)
+            }
         }
     }
 
     /// Returns the names of everything that holds bytes, finished or not.
     pub(crate) async fn stored_names(&self) -> Vec<String> {
-        if !self.in_directory {
+        if self.kind != Kind::Directory {
             let range = Range {
                 keys_only: true,
                 ..Range::prefix("blob-chunks/")
             };
             let page = self.store.range(range).await.expect("reads");
-            return page.items.into_iter().map(|item| item.key).collect();
+            let mut names: Vec<_> = page.items.into_iter().map(|item| item.key).collect();
+            if let Some(s3) = &self.s3 {
+                assert_eq!(names, Vec::<String>::new(), "all bytes are objects");
+                names = s3.objects().await;
+                names.extend((0..s3.unfinished().await).map(|_| "unfinished".to_owned()));
+            }
+            return names;
         }
         let mut names: Vec<_> = self
             .files()

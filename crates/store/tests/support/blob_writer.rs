@@ -1,7 +1,7 @@
 //! A process that writes, references, releases and collects blobs until it is killed, and prints
 //! the acknowledged references.
 //!
-//! `bunraku-store-blob-writer DIRECTORY directory|store SEED`
+//! `bunraku-store-blob-writer DIRECTORY directory|store|PORT SEED`, with the port of an S3 server.
 //!
 //! Each line is written at once: `refers ID REFERRER` after a reference was added, `lets-go ID
 //! REFERRER` before one is removed.
@@ -11,7 +11,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bunraku_model::ContentId;
-use bunraku_store::blobs::{BlobOptions, DirectoryBlobs, SharedBlobs, StoreBlobs};
+use bunraku_store::blobs::{
+    BlobOptions, Blobs, ContentPlace, DirectoryBlobs, S3Credentials, S3Options, SharedBlobs,
+    StoreBlobs,
+};
 use bunraku_store::contract::Random;
 use bunraku_store::{EmbeddedOptions, EmbeddedStore};
 use jiff::Timestamp;
@@ -36,8 +39,23 @@ async fn main() {
     let blobs: SharedBlobs = if place == "directory" {
         let opened = DirectoryBlobs::in_directory(directory.join("blobs"), store, options).await;
         Arc::new(opened.expect("the blobs open"))
-    } else {
+    } else if place == "store" {
         Arc::new(StoreBlobs::in_store(store, options))
+    } else {
+        let keys = S3Credentials::Keys {
+            access_key: "test-key".to_owned(),
+            secret_key: "test-secret".to_owned(),
+            session_token: None,
+        };
+        let s3 = S3Options {
+            endpoint: Some(format!("http://127.0.0.1:{place}")),
+            path_style: true,
+            ..S3Options::new("content", keys)
+        };
+        let blobs = StoreBlobs::in_store(store, options);
+        let blobs = blobs.with_s3(&s3).expect("valid settings");
+        blobs.activate(ContentPlace::S3).expect("it has S3");
+        Arc::new(blobs)
     };
     for task in 0..3 {
         tokio::spawn(write(
