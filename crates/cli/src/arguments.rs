@@ -6,7 +6,7 @@ use crate::commands::{
     access, agent, approval, audit, authority, backup, bound, catalog, cert, cluster, compile,
     complete, completions, config, console, context, demo, doctor, environment, facts, isolated,
     lock, man, module, node, once, plan, query, reactor, release, report, repository, restore, run,
-    server, signer, states, status, token, trigger, version,
+    server, signer, states, status, store, token, trigger, version,
 };
 use crate::global_options::Global;
 use crate::local_apply::ApplyArgs;
@@ -114,6 +114,9 @@ pub(crate) enum Command {
     /// Create, join, inspect, drain and recover a cluster of servers
     #[command(subcommand)]
     Cluster(cluster::ClusterCommand),
+    /// Show where data is kept, and move it to another place
+    #[command(subcommand)]
+    Store(store::StoreCommand),
     /// Show the fleet in a browser (read-only)
     Console(console::ConsoleArguments),
     /// Check whether a once task may run, without running it (exit code)

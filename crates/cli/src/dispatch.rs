@@ -8,7 +8,8 @@ use crate::commands::{
     access, agent, apply, approval, audit, authority, backup, bound, catalog, cert, cluster,
     code_worker, compile, complete, completions, config, console, context, demo, doctor,
     environment, facts, isolated, lock, man, module, node, once, plan, query, reactor, release,
-    report, repository, restore, run, server, signer, states, status, token, trigger, version,
+    report, repository, restore, run, server, signer, states, status, store, token, trigger,
+    version,
 };
 use crate::config::load;
 use crate::context::Context;
@@ -102,6 +103,7 @@ pub(crate) fn run(arguments: Arguments, wiring: Wiring) -> Result<ExitCode, Fail
         Command::Audit(command) => audit::run(command, &context),
         Command::Token(command) => token::run(command, &context),
         Command::Cluster(command) => cluster::run(command, &context),
+        Command::Store(command) => store::run(command, &context),
         Command::Console(arguments) => console::run(&arguments, &context),
         Command::Complete(arguments) => complete::run(&arguments, &context, help::command()),
         Command::Completions(arguments) => completions::run(&arguments, help::command()),

@@ -45,6 +45,7 @@ const GROUPS: &[(&str, &[&str])] = &[
         &[
             "access",
             "cluster",
+            "store",
             "audit",
             "authority",
             "signer",

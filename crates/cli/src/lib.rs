@@ -26,6 +26,7 @@ mod completion;
 mod config;
 mod connection;
 mod console;
+mod content_settings;
 mod context;
 mod cues;
 mod demo;

@@ -103,8 +103,7 @@ pub fn no_such_content(id: ContentId) -> ServiceError {
 
 fn content_error(error: BlobError) -> ServiceError {
     match error {
-        BlobError::Store(error) => ServiceError::Store(error),
         BlobError::Missing(id) => no_such_content(id),
-        error => ServiceError::internal("cannot read content", error),
+        error => ServiceError::content("cannot read content", error),
     }
 }

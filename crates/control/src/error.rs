@@ -103,6 +103,10 @@ impl ServiceError {
     pub fn content(what: &'static str, error: BlobError) -> Self {
         match error {
             BlobError::Store(error) => Self::Store(error),
+            error if error.is_place_failure() => Self::Unavailable {
+                message: format!("{what}: {}", chain(&error)),
+                hint: "nothing was lost; see `bunraku store status`, and try again".to_owned(),
+            },
             error => Self::internal(what, error),
         }
     }

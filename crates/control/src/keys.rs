@@ -717,6 +717,13 @@ pub const REPOSITORY_LEADER: &str = "leaders/repositories";
 pub const AUDIT_LEADER: &str = "leaders/audit";
 /// Written by the server that reclaims space of the store, bound to its lease.
 pub const STORE_RECLAIM: &str = "leaders/store-reclaim";
+/// Written by the server that moves content, bound to its lease.
+pub const CONTENT_LEADER: &str = "leaders/content";
+/// Written by the first server of a fleet with S3, by operators who move content, and by the server
+/// that has moved it: the place that new content goes to, and the one that it leaves.
+pub const CONTENT_PLACE: &str = "content-place";
+/// Written by the server that moves content: what it cannot move, and why.
+pub const CONTENT_MOVE: &str = "content-move";
 /// Written by the servers that compact the store: the history that it keeps, and who reclaimed its
 /// space last.
 pub const STORE_UPKEEP: &str = "store-upkeep";

@@ -120,7 +120,7 @@ fn the_page_of_keys_is_what_the_code_says() {
     }
     page.push_str(
         "\nMembers of a cluster write the keys below `cluster/`, and `crates/store/src/blobs` those \
-         of blobs\n(`blobs/`, `blob-refs/`, `blob-pins/`, `blob-uploads/`, `blob-chunks/`).\n",
+         of blobs\n(`blobs/`, `blob-refs/`, `blob-pins/`, `blob-uploads/`, `blob-chunks/`, `blob-objects/`).\n",
     );
     expect_file!["../../../docs/keys.md"].assert_eq(&page);
 }

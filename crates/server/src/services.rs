@@ -18,7 +18,9 @@ use bunraku_compile::{
 };
 use bunraku_control::certificates::Certificates;
 use bunraku_control::metrics::Metrics;
-use bunraku_control::{Access, AuditLog, Clock, Commands, Facts, Nodes, Presence, Reports};
+use bunraku_control::{
+    Access, AuditLog, Clock, Commands, ContentPlacement, Facts, Nodes, Presence, Reports,
+};
 use bunraku_cues::{Locks, Once, Reactors, Triggers};
 use bunraku_orchestrate::{Approvals, Orchestration, Outputs, Plans, ReactorRuns};
 
@@ -71,6 +73,7 @@ pub struct ServiceSet {
     pub releases: Releases,
     pub board: TargetBoard,
     pub presence: Presence,
+    pub placement: ContentPlacement,
     pub liveness: crate::Liveness,
     pub rates: crate::NodeRates,
     pub certificates: Certificates,

@@ -11,7 +11,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bunraku_model::{Role, ServerId};
+use bunraku_model::{ContentPlace, Role, ServerId};
 use bunraku_signer::SignerHandle;
 use bunraku_store::SharedStore;
 use bunraku_store::blobs::SharedBlobs;
@@ -40,8 +40,8 @@ use bunraku_compile::{
 use bunraku_control::former_keys::move_former_keys;
 use bunraku_control::{
     Access, AuditLog, AuditOptions, CertificateOptions, Certificates, Clock, CommandOptions,
-    Commands, Epoch, FactHooks, FactOptions, Facts, Metrics, Nodes, Presence, PresenceOptions,
-    ReportOptions, Reports, RestoreSigns, ServiceError,
+    Commands, ContentPlacement, Epoch, FactHooks, FactOptions, Facts, Metrics, Nodes, Presence,
+    PresenceOptions, ReportOptions, Reports, RestoreSigns, ServiceError,
 };
 use bunraku_cues::reactors::{FactNews, ReactorInbox, ReactorLinks};
 use bunraku_cues::{Locks, Once, Reactors, Triggers};
@@ -60,6 +60,8 @@ pub struct ServiceOptions {
     /// `true` if the files of the store were copied since the last start.
     pub was_copied: bool,
     pub store_kind: &'static str,
+    /// The place of content in a fleet that has none yet.
+    pub content_place: ContentPlace,
     /// Silence after which a server counts as dead.
     pub server_ttl: Duration,
     /// Interval of empty lines on a silent command stream.
@@ -93,6 +95,7 @@ impl ServiceOptions {
             exclusive_store: true,
             was_copied: false,
             store_kind: "embedded",
+            content_place: ContentPlace::Default,
             server_ttl: Duration::from_secs(10),
             heartbeat: Duration::from_secs(20),
             agent_silence: Duration::from_secs(90),
@@ -252,6 +255,8 @@ fn of_services(services: &Services, stop: &CancellationToken) -> Vec<BackgroundT
     tasks.push(Box::pin(async move { audit.run(until).await }));
     let (presence, until) = (services.presence.clone(), stop.clone());
     tasks.push(Box::pin(async move { presence.run(until).await }));
+    let (placement, until) = (services.placement.clone(), stop.clone());
+    tasks.push(Box::pin(async move { placement.run(until).await }));
     let (live, until) = (services.clone(), stop.clone());
     tasks.push(Box::pin(async move {
         (live.liveness)
@@ -337,7 +342,19 @@ async fn build_services(
     let presence_options = PresenceOptions {
         server_ttl: options.server_ttl,
         exclusive: options.exclusive_store,
+        places: (ContentPlace::ALL.into_iter())
+            .filter(|place| blobs.has_place(*place))
+            .collect(),
     };
+    let placement = even_without_majority(ContentPlacement::open(
+        store.clone(),
+        blobs.clone(),
+        clock.clone(),
+        &id.to_string(),
+        options.releases.leader_ttl,
+        options.content_place,
+    ))
+    .await?;
     let inbox = even_without_majority(ReactorInbox::open(&store)).await?;
     let presence = Presence::start(
         store.clone(),
@@ -567,6 +584,7 @@ async fn build_services(
         nodes,
         commands,
         presence,
+        placement,
         liveness: Liveness::new(options.agent_silence),
         rates: NodeRates::new(options.rates.clone()),
         revocations,

@@ -4,6 +4,7 @@ use clap::Subcommand;
 
 use crate::config::{AuthorityKind, StoreKind, load};
 use crate::connection::servers;
+use crate::content_settings;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::global_options::Global;
@@ -38,6 +39,7 @@ fn check(global: &Global) -> Result<Exit, Failure> {
     if file.server.store.kind == StoreKind::Etcd && file.server.store.endpoints.is_empty() {
         wrong.push("server.store: etcd needs `endpoints`".to_owned());
     }
+    wrong.extend(content_settings::problems(&file.server.content));
     if file.server.authority.kind == AuthorityKind::Puppet
         && file.server.authority.directory.is_none()
     {

@@ -6,9 +6,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
-use bunraku_model::Role;
-use bunraku_wire::api::{NodeSummary, ServerStatus};
-use bunraku_wire::endpoints::{ListNodes, ShowServer};
+use bunraku_model::{ContentPlace, Role};
+use bunraku_wire::api::{NodeSummary, ServerStatus, StoreStatus};
+use bunraku_wire::endpoints::{ListNodes, ShowServer, ShowStore};
 use bunraku_wire::{Client, Credentials};
 use clap::Args;
 use jiff::Timestamp;
@@ -266,11 +266,30 @@ async fn connected(client: &Client) -> Vec<Finding> {
     )];
     findings.push(versions(&server));
     findings.extend(clock(&server, asked, answered));
+    // Only operators may ask for it.
+    if let Ok(store) = client.call(ShowStore).await {
+        findings.extend(content(&store));
+    }
     // Only operators may list nodes.
     if let Ok(nodes) = client.call(ListNodes).await {
         findings.push(agents(&server, &nodes));
     }
     findings
+}
+
+/// Checks S3, if the server has settings for it.
+fn content(store: &StoreStatus) -> Option<Finding> {
+    let mut places = store.content.places.iter();
+    let s3 = places.find(|place| place.place == ContentPlace::S3)?;
+    match &store.s3_problem {
+        Some(problem) => Some(Finding::bad(
+            "content",
+            format!("the server cannot use S3: {problem}"),
+            "check the S3 server, and `[server.content]` on the servers",
+        )),
+        None if s3.is_configured => Some(Finding::good("content", "S3 answers the server")),
+        None => None,
+    }
 }
 
 fn versions(server: &ServerStatus) -> Finding {

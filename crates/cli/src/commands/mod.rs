@@ -49,6 +49,7 @@ pub(crate) mod server;
 pub(crate) mod signer;
 pub(crate) mod states;
 pub(crate) mod status;
+pub(crate) mod store;
 pub(crate) mod token;
 pub(crate) mod trigger;
 pub(crate) mod version;

@@ -12,11 +12,12 @@ use bunraku_compile::compiles::{
     CompileOptions, ExternalPrograms, ProgramIsolation, PuppetOptions, WorkerOptions,
 };
 use bunraku_control::{
-    AuditOptions, CertificateOptions, Clock, CommandOptions, FactOptions, ReportOptions, data_keys,
+    AuditOptions, CertificateOptions, Clock, CommandOptions, FactOptions, ReportOptions,
+    ServiceError, data_keys,
 };
 use bunraku_model::NodeName;
 use bunraku_server::{
-    AcceptOptions, RateOptions, RouterOptions, Server, ServerOptions, ServiceOptions,
+    AcceptOptions, RateOptions, RouterOptions, Server, ServerOptions, ServiceOptions, StartError,
     StoreUpkeepOptions, UpkeepOptions,
 };
 use bunraku_store::blobs::{BlobOptions, DirectoryBlobs, SharedBlobs, StoreBlobs};
@@ -28,6 +29,7 @@ use super::member;
 use crate::config::{
     ConfigFile, GitSection, PuppetCompileSection, ServerSection, StoreKind, StoreSection,
 };
+use crate::content_settings;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -101,7 +103,7 @@ async fn serve(
     // Processes that this one starts have other working directories.
     let data_dir = std::path::absolute(data_dir)?;
     let Some(member) = member::start(&section.cluster, &data_dir).await? else {
-        let opened = open_store(&arguments, &section.store, &data_dir, wiring).await?;
+        let opened = open_store(&arguments, section, &data_dir, wiring).await?;
         let server = start(arguments, file, data_dir, &opened, None, wiring).await?;
         let signal = ending.await??;
         tracing::info!(signal, "shutting down");
@@ -140,9 +142,10 @@ async fn serve_as_member(
     };
     member.attach(etcd.clone());
     let store = with_reserve((wiring.store)(Arc::new(etcd)));
+    let blobs = StoreBlobs::in_store(store.clone(), BlobOptions::default());
     let opened = OpenedStore {
         copied: None,
-        blobs: Arc::new(StoreBlobs::in_store(store.clone(), BlobOptions::default())),
+        blobs: content_settings::with_s3(blobs, &file.server.content)?,
         store,
         embedded: None,
         exclusive: false,
@@ -202,7 +205,7 @@ async fn start(
                 tracing::warn!(%error, "cannot start yet; retrying");
                 tokio::time::sleep(AGAIN).await;
             }
-            started => break started?,
+            started => break started.map_err(start_failure)?,
         }
     };
     // Only now: the restore is noted in the store.
@@ -211,6 +214,19 @@ async fn start(
     }
     announce(&server)?;
     Ok(server)
+}
+
+/// Adds the hint of a service that did not start.
+fn start_failure(error: StartError) -> Failure {
+    let hint = match &error {
+        StartError::Service(ServiceError::Conflict { hint, .. }) => hint.clone(),
+        _ => None,
+    };
+    let failure = Failure::from(error);
+    match hint {
+        Some(hint) => failure.hint(hint),
+        None => failure,
+    }
 }
 
 /// Prints the address as one line of JSON, for programs that started the server.
@@ -260,10 +276,11 @@ struct OpenedStore {
 
 async fn open_store(
     arguments: &ServerArguments,
-    section: &StoreSection,
+    server: &ServerSection,
     data_dir: &Path,
     wiring: Wiring,
 ) -> Result<OpenedStore, Failure> {
+    let section = &server.store;
     if arguments.etcd.is_empty() && section.kind == StoreKind::Embedded {
         let directory = data_dir.join("store");
         let identity = StoreIdentity::of(&directory);
@@ -279,7 +296,7 @@ async fn open_store(
         return Ok(OpenedStore {
             copied: Some((identity, is_copied)),
             store,
-            blobs: Arc::new(blobs),
+            blobs: content_settings::with_s3(blobs, &server.content)?,
             embedded: Some(embedded),
             exclusive: true,
         });
@@ -300,7 +317,7 @@ async fn open_store(
     Ok(OpenedStore {
         copied: None,
         store,
-        blobs: Arc::new(blobs),
+        blobs: content_settings::with_s3(blobs, &server.content)?,
         embedded: None,
         exclusive: false,
     })
@@ -369,6 +386,7 @@ fn server_options(
         exclusive_store,
         was_copied: false,
         store_kind: if exclusive_store { "embedded" } else { "etcd" },
+        content_place: content_settings::wanted_place(&section.content),
         server_ttl: SERVER_TTL,
         heartbeat: HEARTBEAT,
         agent_silence: section.agent_silence.0,

@@ -163,6 +163,12 @@ fn judge(answers: &Answers) -> Status {
             hint: "see which server is away with `bunraku cluster status`".to_owned(),
         });
     }
+    if let Some(problem) = &answers.server.s3_problem {
+        problems.push(Problem {
+            problem: format!("content in S3 cannot be used: {problem}"),
+            hint: "see `bunraku store status`; nothing is lost, and servers try again".to_owned(),
+        });
+    }
     node_problems(&answers.nodes, &mut problems);
     environment_problems(answers, &mut problems);
     if !answers.requests.is_empty() {

@@ -8,7 +8,7 @@ use bunraku_compile::code::CodeOptions;
 use bunraku_model::{EnvironmentName, OrderingMode, VolatileFacts};
 use serde::Deserialize;
 
-use super::{ClusterSection, DEFAULT_PORT, PuppetSection, SignerSection};
+use super::{ClusterSection, ContentSection, DEFAULT_PORT, PuppetSection, SignerSection};
 use crate::duration::HumanDuration;
 
 const fn days(days: u64) -> HumanDuration {
@@ -50,6 +50,7 @@ pub(crate) struct ServerSection {
     /// An agent that does not answer for this long counts as lost.
     pub(crate) agent_silence: HumanDuration,
     pub(crate) store: StoreSection,
+    pub(crate) content: ContentSection,
     pub(crate) authority: AuthoritySection,
     pub(crate) certificates: CertificatesSection,
     pub(crate) limits: LimitsSection,
@@ -72,6 +73,7 @@ impl Default for ServerSection {
             health_listen: None,
             agent_silence: HumanDuration::from_secs(90),
             store: StoreSection::default(),
+            content: ContentSection::default(),
             authority: AuthoritySection::default(),
             certificates: CertificatesSection::default(),
             limits: LimitsSection::default(),

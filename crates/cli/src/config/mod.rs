@@ -5,6 +5,7 @@
 //! defaults. An unknown key is an error, because a misspelt one would silently do nothing.
 
 mod cluster;
+mod content;
 mod file;
 mod puppet;
 mod signer;
@@ -14,6 +15,7 @@ use std::path::{Path, PathBuf};
 use crate::failure::Failure;
 
 pub(crate) use cluster::{ClusterSection, ClusterSshSection};
+pub(crate) use content::{ContentKind, ContentSection};
 pub(crate) use file::{
     AgentSection, AuthorityKind, ConfigFile, GitSection, PuppetCompileSection, RunMethodKind,
     ServerSection, StoreKind, StoreSection,
@@ -91,7 +93,7 @@ mod tests {
                   |
                 3 | liten = 1
                   | ^^^^^
-                unknown field `liten`, expected one of `listen`, `name`, `names`, `data_dir`, `health_listen`, `agent_silence`, `store`, `authority`, `certificates`, `limits`, `cluster`, `facts`, `reports`, `compile`, `releases`, `queries`, `audit`
+                unknown field `liten`, expected one of `listen`, `name`, `names`, `data_dir`, `health_listen`, `agent_silence`, `store`, `content`, `authority`, `certificates`, `limits`, `cluster`, `facts`, `reports`, `compile`, `releases`, `queries`, `audit`
             "#]],
         );
     }

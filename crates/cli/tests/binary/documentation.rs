@@ -47,6 +47,7 @@ const SHARED: &[&str] = &[
     "console",
     "operating",
     "cluster",
+    "storage",
     "ssh",
     "from-salt",
     "puppet",

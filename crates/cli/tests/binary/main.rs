@@ -12,6 +12,7 @@ mod code;
 mod configuration;
 mod console;
 mod console_browser;
+mod content_store;
 mod contexts;
 mod cues;
 mod demo;

@@ -69,9 +69,8 @@ impl From<CatalogError> for ServiceError {
                 limit,
                 hint: Some("raise `max_catalog_bytes` under [server.compile]".to_owned()),
             },
-            CatalogError::Store(error) | CatalogError::Blob(BlobError::Store(error)) => {
-                Self::Store(error)
-            }
+            CatalogError::Store(error) => Self::Store(error),
+            CatalogError::Blob(error) => Self::content("cannot use a catalog", error),
             CatalogError::Record(error) => *error,
             other => Self::internal("cannot use a catalog", other),
         }

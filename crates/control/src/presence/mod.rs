@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use bunraku_model::{Connection, NodeName, ServerId};
+use bunraku_model::{Connection, ContentPlace, NodeName, ServerId};
 use bunraku_store::{
     Compare, LeaseId, SharedStore, StoreError, Swap, Transaction, compare_and_swap, settle,
 };
@@ -42,6 +42,7 @@ use crate::clock::Clock;
 use crate::document;
 use crate::node_events::NodeEventRecorder;
 use crate::{ServiceError, keys, node_condition};
+pub(crate) use registration::StoredRegistration;
 use session_batch::{BATCH, SessionChange};
 
 /// The lease of a server, and whether the store has only one server.
@@ -51,6 +52,8 @@ pub struct PresenceOptions {
     pub server_ttl: Duration,
     /// No other process can have this store open, so any other server in it is dead.
     pub exclusive: bool,
+    /// The places of content that this server can use.
+    pub places: Vec<ContentPlace>,
 }
 
 /// The reason why a node whose agent does not answer is lost.

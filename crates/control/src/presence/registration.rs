@@ -5,7 +5,7 @@
 
 use std::sync::atomic::Ordering;
 
-use bunraku_model::{Connection, NodeName};
+use bunraku_model::{Connection, ContentPlace, NodeName};
 use bunraku_store::{LeaseId, StoreError, Transaction, settle};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -17,8 +17,11 @@ use crate::{ServiceError, document, keys};
 
 /// A registered server as stored.
 #[derive(Serialize, Deserialize)]
-pub(super) struct StoredRegistration {
+pub(crate) struct StoredRegistration {
     registered: Timestamp,
+    /// The places of content that it can use.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) places: Vec<ContentPlace>,
     /// True if the server lists its sessions. Earlier versions do not.
     #[serde(default)]
     pub(super) lists_sessions: bool,
@@ -47,6 +50,7 @@ impl Presence {
             .await?;
         let registration = StoredRegistration {
             registered: self.inner.clock.now(),
+            places: self.inner.options.places.clone(),
             lists_sessions: true,
         };
         let server = self.inner.server;

@@ -22,6 +22,7 @@ async fn presence(store: SharedStore) -> Presence {
     let options = PresenceOptions {
         server_ttl: TTL,
         exclusive: false,
+        places: Vec::new(),
     };
     let server = ServerId(Uuid::new_v4());
     let started = Presence::start(

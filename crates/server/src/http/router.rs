@@ -17,7 +17,7 @@ use super::routes::{
     Services, access as access_rules, approvals, audit as audit_routes, authority, catalogs,
     certificates, cluster, commands, compiles, content, environments, facts, join, locks, modules,
     nodes, once, outputs, query, reactors, releases, reports, repositories, restore, runs, server,
-    targets, tokens, triggers,
+    store, targets, tokens, triggers,
 };
 use super::{access, audit, health, old_data};
 
@@ -61,6 +61,7 @@ fn routes(options: &RouterOptions) -> Routes {
     let routes = approvals::add_routes(routes);
     let routes = authority::add_routes(routes);
     let routes = restore::add_routes(routes);
+    let routes = store::add_routes(routes);
     let routes = audit_routes::add_routes(routes);
     let routes = tokens::add_routes(routes);
     let routes = cluster::add_routes(routes);

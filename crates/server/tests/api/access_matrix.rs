@@ -86,6 +86,8 @@ const MATRIX: &[(&str, Row)] = &[
     ("StartRotation", OperatorOnly),
     ("FinishRotation", OperatorOnly),
     ("AbortRotation", OperatorOnly),
+    ("ShowStore", OperatorOnly),
+    ("MoveContent", OperatorOnly),
     ("ShowRestore", OperatorOnly),
     ("DeclareRestore", OperatorOnly),
     ("AcceptRestore", OperatorOnly),

@@ -32,6 +32,7 @@ mod restore;
 mod runs;
 mod server;
 mod space;
+mod store;
 mod targets;
 pub mod triggers;
 
@@ -103,4 +104,5 @@ pub use runs::{
 };
 pub use server::ServerStatus;
 pub use space::{MemberSpaceStatus, SpaceStatus};
+pub use store::{ContentPlaceStatus, ContentStatus, MoveContentRequest, StoreStatus, StuckContent};
 pub use targets::Target;

@@ -32,4 +32,7 @@ pub struct ServerStatus {
     /// The space that the store uses. For operators only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub space: Option<SpaceStatus>,
+    /// Why content in S3 cannot be used at the moment. For operators only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub s3_problem: Option<String>,
 }

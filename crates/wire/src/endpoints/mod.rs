@@ -46,6 +46,7 @@ mod repositories;
 mod restore;
 mod runs;
 mod server;
+mod store;
 mod triggers;
 
 pub use access::*;
@@ -83,6 +84,7 @@ pub use repositories::*;
 pub use restore::*;
 pub use runs::*;
 pub use server::*;
+pub use store::*;
 pub use triggers::*;
 
 /// Every endpoint of the API.
@@ -103,6 +105,7 @@ pub fn all() -> impl Iterator<Item = &'static Definition> {
         environments::DEFINITIONS,
         repositories::DEFINITIONS,
         restore::DEFINITIONS,
+        store::DEFINITIONS,
         compiles::DEFINITIONS,
         catalogs::DEFINITIONS,
         releases::DEFINITIONS,

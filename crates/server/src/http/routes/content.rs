@@ -98,8 +98,7 @@ async fn first_verified(
     let first = match stream.next().await {
         None => None,
         Some(Ok(piece)) => Some(Ok(piece)),
-        Some(Err(BlobError::Store(error))) => return Err(error.into()),
-        Some(Err(error)) => return Err(ServiceError::internal("cannot read content", error)),
+        Some(Err(error)) => return Err(ServiceError::content("cannot read content", error)),
     };
     let rest = stream.inspect(|piece| {
         if let Err(error) = piece {

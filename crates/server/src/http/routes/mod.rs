@@ -26,6 +26,7 @@ pub(super) mod repositories;
 pub(super) mod restore;
 pub(super) mod runs;
 pub(super) mod server;
+pub(super) mod store;
 pub(super) mod targets;
 pub(super) mod tokens;
 pub(super) mod triggers;

@@ -25,9 +25,12 @@ async fn show(call: Call<ShowServer>) -> HandlerResult<ShowServer> {
     } else {
         (0, Vec::new())
     };
-    let space = match call.caller()?.role {
-        Role::Node => None,
-        Role::Operator | Role::Server => space_status(&call.services.store),
+    let (space, s3_problem) = match call.caller()?.role {
+        Role::Node => (None, None),
+        Role::Operator | Role::Server => (
+            space_status(&call.services.store),
+            call.services.placement.s3_problem(),
+        ),
     };
     Ok(ServerStatus {
         id: call.services.identity.id,
@@ -40,6 +43,7 @@ async fn show(call: Call<ShowServer>) -> HandlerResult<ShowServer> {
         leads,
         ca_fingerprint: call.services.certificates.ca_fingerprint(),
         space,
+        s3_problem,
     })
 }
 

@@ -124,7 +124,7 @@ pub(super) async fn send_catalog(
         return Ok((StatusCode::OK, reply).into_response());
     }
     let first = text.next().await.transpose();
-    let first = first.map_err(|error| ServiceError::internal("cannot read the catalog", error))?;
+    let first = first.map_err(|error| ServiceError::content("cannot read the catalog", error))?;
     let text = futures::stream::iter(first.map(Ok)).chain(text);
     let body = if packed {
         HttpBody::from_stream(gzip::pieces(text))
