@@ -31,6 +31,7 @@ pub mod metrics;
 mod node_condition;
 pub mod node_events;
 pub mod nodes;
+pub mod pages;
 pub mod presence;
 pub mod reports;
 pub mod webhook_secrets;

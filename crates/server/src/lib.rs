@@ -9,6 +9,7 @@
 pub mod backstage;
 mod cluster;
 mod credentials;
+mod fleet_capacity;
 mod history_window;
 mod http;
 mod liveness;
@@ -20,6 +21,7 @@ mod upkeep;
 mod wiring;
 
 pub use cluster::{Cluster, ClusterLink, ClusterMember};
+pub use fleet_capacity::NODES_WITH_ETCD_ALONE;
 pub use http::{AcceptOptions, NodeRates, RateOptions, RouterOptions};
 pub use liveness::Liveness;
 pub use server::{Server, ServerOptions, StartError};

@@ -2,6 +2,7 @@
 //!
 //! Each task is safe to run on any number of servers at once, and harmless to skip.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bunraku_store::blobs::SharedBlobs;
@@ -12,8 +13,10 @@ use bunraku_compile::Releases;
 use bunraku_compile::catalogs::Catalogs;
 use bunraku_compile::environments::Environments;
 use bunraku_control::clock::Clock;
+use bunraku_control::metrics::FleetMetrics;
 use bunraku_control::{AuditAction, AuditLog, Certificates, Commands, Reports, ServiceError};
 
+use crate::fleet_capacity::Engines;
 use crate::store_upkeep::StoreUpkeepOptions;
 
 /// Intervals, and the amount of history to keep.
@@ -23,6 +26,8 @@ pub struct UpkeepOptions {
     pub sweep_every: Duration,
     /// Interval between collections of unreferenced content.
     pub collect_every: Duration,
+    /// Interval between searches for certificates that ended long ago.
+    pub expire_every: Duration,
     /// Maintenance of the store itself.
     pub store: StoreUpkeepOptions,
 }
@@ -32,6 +37,7 @@ impl Default for UpkeepOptions {
         Self {
             sweep_every: Duration::from_secs(30),
             collect_every: Duration::from_secs(3_600),
+            expire_every: Duration::from_secs(6 * 3_600),
             store: StoreUpkeepOptions::default(),
         }
     }
@@ -47,6 +53,8 @@ pub(crate) struct Upkeep {
     pub(crate) releases: Releases,
     pub(crate) audit: AuditLog,
     pub(crate) clock: Clock,
+    pub(crate) fleet: Arc<FleetMetrics>,
+    pub(crate) engines: Engines,
     pub(crate) options: UpkeepOptions,
 }
 
@@ -55,11 +63,15 @@ impl Upkeep {
     pub(crate) async fn run(&self, shutdown: CancellationToken) {
         let mut sweep = interval(self.options.sweep_every);
         let mut collect = interval(self.options.collect_every);
+        let mut expire = interval(self.options.expire_every);
+        // It reads all certificates, which a start should not wait for.
+        expire.reset();
         loop {
             let (what, outcome) = tokio::select! {
                 () = shutdown.cancelled() => return,
                 _ = sweep.tick() => ("expired commands", self.sweep().await),
                 _ = collect.tick() => ("unreferenced content", self.collect().await),
+                _ = expire.tick() => ("expired certificates", self.expire().await),
             };
             if let Err(error) = outcome {
                 tracing::warn!(error = %error, what, "maintenance failed; retrying");
@@ -73,7 +85,28 @@ impl Upkeep {
         Ok(())
     }
 
+    /// Says in the log and in a metric how many nodes the engines carry.
+    fn watch_capacity(&self) {
+        self.fleet.set_capacity(self.engines.carries().unwrap_or(0));
+        let nodes = self.fleet.nodes().unwrap_or(0);
+        if let Some(advice) = self.engines.advice(nodes) {
+            tracing::warn!(
+                nodes,
+                carries = advice.carries,
+                add = advice.add.join(", "),
+                "there are nearly as many nodes as this cluster carries; see docs/scale.md"
+            );
+        }
+    }
+
+    async fn expire(&self) -> Result<(), ServiceError> {
+        let deleted = self.certificates.forget_expired().await?;
+        tracing::debug!(deleted, "deleted certificates that ended long ago");
+        Ok(())
+    }
+
     async fn collect(&self) -> Result<(), ServiceError> {
+        self.watch_capacity();
         // Collect everything that references content before the content itself.
         let catalogs = self.catalogs.collect().await?;
         let old = self.reports.upkeep().await?;

@@ -21,6 +21,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::fleet_capacity::Engines;
 use crate::services::{ServerIdentity, ServiceSet, Services};
 use crate::store_upkeep::StoreUpkeep;
 use crate::upkeep::Upkeep;
@@ -180,6 +181,8 @@ impl Wiring {
             releases: services.releases.clone(),
             audit: services.audit.clone(),
             clock: services.clock.clone(),
+            fleet: Arc::clone(&services.metrics.fleet),
+            engines: Engines::of(options.store_kind),
             options: options.upkeep.clone(),
         };
         let keeper = LeaseKeeper::new(services.store.clone(), options.compiles.lease);

@@ -209,6 +209,7 @@ impl Servers {
             upkeep: UpkeepOptions {
                 sweep_every: Duration::from_secs(10),
                 collect_every: Duration::from_secs(40),
+                expire_every: Duration::from_secs(3_600),
                 store: StoreUpkeepOptions::default(),
             },
             ..ServiceOptions::new(&self.directory)

@@ -244,9 +244,19 @@ impl Client {
     }
 
     async fn json<T: DeserializeOwned>(&self, call: Call) -> Result<T, ClientError> {
+        self.json_and(call, |_| ()).await
+    }
+
+    /// Reads a value, and passes the headers of the reply to `read`.
+    async fn json_and<T: DeserializeOwned>(
+        &self,
+        call: Call,
+        read: impl FnOnce(&http::HeaderMap),
+    ) -> Result<T, ClientError> {
         let limit = self.options().request_timeout;
         let reply = self.send(call, ConnectionKind::Shared, limit).await?;
         self.note_age(&reply.response);
+        read(reply.response.headers());
         let body = self
             .whole_body(reply.response, &reply.server, reply.deadline)
             .await?;

@@ -3,7 +3,7 @@
 use bunraku_model::{EnvironmentName, StatusWord};
 use bunraku_wire::Client;
 use bunraku_wire::api::NodeSummary;
-use bunraku_wire::endpoints::{Endpoint, ListNodes, ShowEnvironment};
+use bunraku_wire::endpoints::{Endpoint, ListNodes, NodesQuery, ShowEnvironment};
 use clap::{Args, ValueEnum};
 
 use crate::connection::failed;
@@ -37,6 +37,9 @@ pub(crate) struct ListArguments {
     /// Only nodes that a query finds
     #[arg(long, value_name = "QUERY")]
     query: Option<String>,
+    /// The largest number of nodes to list [default: all]
+    #[arg(long, value_name = "NUMBER")]
+    limit: Option<usize>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -69,12 +72,15 @@ impl ListArguments {
             && self.query.is_none()
     }
 
-    /// Checks everything except the query.
-    fn matches(&self, node: &NodeSummary) -> bool {
-        (!self.failed || node.has_failed())
-            && (!self.drifted || node.has_drifted())
-            && (self.status.is_empty() || self.status.iter().any(|one| one.word() == node.word))
-            && (self.environment.as_ref()).is_none_or(|wanted| *wanted == node.environment)
+    /// Returns everything except the query.
+    fn conditions(&self) -> NodesQuery {
+        let words: Vec<&str> = self.status.iter().map(|it| it.word().as_str()).collect();
+        NodesQuery {
+            failed: self.failed,
+            drifted: self.drifted,
+            status: (!words.is_empty()).then(|| words.join(",")),
+            environment: self.environment.clone(),
+        }
     }
 }
 
@@ -87,18 +93,30 @@ pub(super) async fn run(
         Some(query) => Some(node_names::matching(client, query).await?),
         None => None,
     };
-    let nodes = client.call(ListNodes).await;
-    let all: Vec<NodeSummary> = nodes.map_err(|error| failed(&error))?;
-    let total = all.len();
-    let nodes: Vec<NodeSummary> = all
-        .into_iter()
-        .filter(|node| arguments.matches(node))
-        .filter(|node| {
-            found
-                .as_ref()
-                .is_none_or(|found| found.contains(&node.name))
-        })
-        .collect();
+    // A query is answered first, so that a limit counts only nodes that it finds.
+    let limit = arguments.limit.filter(|_| found.is_none());
+    let listed = client.first(ListNodes.with_query((), &arguments.conditions()), limit);
+    let listed = listed.await.map_err(|error| failed(&error))?;
+    let mut nodes = listed.items;
+    nodes.retain(|node| {
+        let found = found.as_ref();
+        found.is_none_or(|found| found.contains(&node.name))
+    });
+    nodes.truncate(arguments.limit.unwrap_or(usize::MAX));
+    nodes.sort_by(|one, other| one.name.cmp(&other.name));
+    let is_cut = arguments.limit == Some(nodes.len());
+    let total = match listed.total {
+        _ if arguments.selects_all() && !is_cut => nodes.len(),
+        // The index may lag slightly.
+        Some(total) => total.max(nodes.len()),
+        None => {
+            let all: Vec<NodeSummary> = client
+                .call(ListNodes)
+                .await
+                .map_err(|error| failed(&error))?;
+            all.len()
+        }
+    };
     let empty = match total {
         0 => "no nodes yet\n\nhint: create a token for the first one with `bunraku token create`"
             .to_owned(),
@@ -114,7 +132,7 @@ pub(super) async fn run(
     }
     let shown = nodes.len();
     table(nodes).print()?;
-    if !arguments.selects_all() {
+    if !arguments.selects_all() || is_cut {
         note!("\n{shown} of {}", output::count(total, "node"));
     }
     Ok(Exit::Done)

@@ -97,6 +97,12 @@ pub(crate) fn run(_: &StatusArguments, context: &Context) -> Result<Exit, Failur
         } else {
             output::write(&render(&status, Timestamp::now()))?;
         }
+        if let Some(capacity) = &status.server.capacity
+            && !json
+            && !capacity.is_exceeded()
+        {
+            note!("\nnote: {}; see docs/scale.md", capacity.sentence());
+        }
         if answers.is_limited {
             note!("\nnote: this shows only what you may view; see `bunraku access list --mine`");
         }
@@ -167,6 +173,14 @@ fn judge(answers: &Answers) -> Status {
         problems.push(Problem {
             problem: format!("content in S3 cannot be used: {problem}"),
             hint: "see `bunraku store status`; nothing is lost, and servers try again".to_owned(),
+        });
+    }
+    if let Some(capacity) = &answers.server.capacity
+        && capacity.is_exceeded()
+    {
+        problems.push(Problem {
+            problem: capacity.sentence(),
+            hint: format!("add {}; see docs/scale.md", capacity.add.join(" and ")),
         });
     }
     node_problems(&answers.nodes, &mut problems);

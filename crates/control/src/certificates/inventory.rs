@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use bunraku_model::access::GroupName;
 use bunraku_model::{ContentId, NodeName, Role};
 use bunraku_store::{KeyValue, Transaction, settle};
-use bunraku_wire::api::CertificateEntry;
+use bunraku_wire::api::{CertificateEntry, Page, PageQuery, page};
 use bunraku_wire::{Fingerprint, PeerIdentity, Request, Serial, SignedCertificate};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ use super::{Certificates, entry};
 use crate::access::OperatorIdentity;
 use crate::audit::AuditAction;
 use crate::document;
-use crate::{ServiceError, keys};
+use crate::{ServiceError, keys, pages};
 
 /// A certificate as stored.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -94,6 +94,37 @@ impl Certificates {
             (&one.name, one.not_before).cmp(&(&other.name, other.not_before))
         });
         Ok(stored.iter().map(|stored| entry(stored, now)).collect())
+    }
+
+    /// Deletes certificates that ended long ago. Returns their number.
+    pub async fn forget_expired(&self) -> Result<usize, ServiceError> {
+        super::expired::forget_expired(&self.store, self.clock.now()).await
+    }
+
+    /// Returns one page of all certificates, by name and serial.
+    pub async fn page(&self, query: &PageQuery) -> Result<Page<CertificateEntry>, ServiceError> {
+        let now = self.clock.now();
+        let after = pages::after_key(query)?;
+        let (mut items, mut last) = (Vec::new(), None);
+        let start = after.map(|after| format!("{}{after}", keys::CERTIFICATES));
+        let read = pages::read_some(&*self.store, keys::CERTIFICATES, start, |found| {
+            if items.len() == query.size() {
+                return Ok(false);
+            }
+            let stored: StoredCertificate = document::decode(&found)?;
+            items.push(entry(&stored, now));
+            last = found.key.strip_prefix(keys::CERTIFICATES).map(page::cursor);
+            Ok(true)
+        });
+        let is_end = read.await?;
+        items.sort_by(|one, other| {
+            (&one.name, one.not_before).cmp(&(&other.name, other.not_before))
+        });
+        Ok(Page {
+            items,
+            next: last.filter(|_| !is_end),
+            total: None,
+        })
     }
 
     /// Returns the operators with a valid certificate, newest certificate first.

@@ -10,6 +10,7 @@
 //! a certificate that was revoked before the signature was recorded (see
 //! [`validity`]).
 
+mod expired;
 mod inventory;
 mod join;
 mod pending;

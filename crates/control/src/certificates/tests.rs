@@ -302,3 +302,53 @@ fn signer_of(authority: &Arc<Authority>) -> (SignerHandle, AuthorityDescription)
     };
     (Arc::clone(authority).into(), description)
 }
+
+#[tokio::test]
+async fn a_certificate_is_deleted_a_margin_after_its_end_even_if_it_is_revoked() {
+    let fixture = Fixture::new();
+    let margin = super::expired::KEPT_AFTER_END.as_hours();
+    for holder in ["kept", "revoked"] {
+        fixture.old_holder(holder, Role::Operator).await;
+    }
+    let request = RevokeRequest {
+        reason: "stolen".to_owned(),
+        serial: None,
+    };
+    let now = fixture.now();
+    let revoked = now.revoke(&name("revoked"), &request, "alice").await;
+    revoked.expect("revoked");
+    let names = async |ahead: i64| {
+        let then = fixture.on(&fixture.store, -ahead);
+        let deleted = then.forget_expired().await.expect("deleted");
+        (deleted, then.list().await.expect("a list").len())
+    };
+    // They were issued 300 days ago for a year.
+    assert_eq!(names(0).await, (0, 2), "a revocation counts until the end");
+    assert_eq!(names(65 * 24 + margin - 1).await, (0, 2), "the margin");
+    assert_eq!(names(65 * 24 + margin + 25).await, (2, 0));
+}
+
+#[tokio::test]
+async fn every_certificate_is_on_one_page() {
+    let fixture = Fixture::new();
+    for number in 0..7 {
+        fixture
+            .old_holder(&format!("op-{number}"), Role::Operator)
+            .await;
+    }
+    let mut query = bunraku_wire::api::PageQuery {
+        limit: Some(3),
+        after: None,
+    };
+    let mut found = Vec::new();
+    loop {
+        let page = fixture.now().page(&query).await.expect("a page");
+        found.extend(page.items.iter().map(|entry| entry.name.to_string()));
+        match page.next {
+            None => break,
+            next => query.after = next,
+        }
+    }
+    let all = ["op-0", "op-1", "op-2", "op-3", "op-4", "op-5", "op-6"];
+    assert_eq!(found, all);
+}

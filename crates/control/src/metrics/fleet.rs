@@ -2,6 +2,8 @@
 //!
 //! Every server counts all nodes, whichever server they are connected to.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use bunraku_wire::api::NodeSummary;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
@@ -44,6 +46,8 @@ pub struct FleetMetrics {
     by_status: Family<StatusLabels, Gauge>,
     by_outcome: Family<OutcomeLabels, Gauge>,
     drifted: Gauge,
+    nodes: AtomicUsize,
+    capacity: Gauge,
 }
 
 impl FleetMetrics {
@@ -63,6 +67,22 @@ impl FleetMetrics {
             "Nodes whose last run found changes that someone else had made",
             self.drifted.clone(),
         );
+        registry.register(
+            "nodes_capacity",
+            "Nodes that the cluster carries with its present engines; 0 without a known limit",
+            self.capacity.clone(),
+        );
+    }
+
+    /// Sets the number of nodes that the cluster carries; 0 without a known limit.
+    pub fn set_capacity(&self, nodes: usize) {
+        self.capacity.set(i64::try_from(nodes).unwrap_or(i64::MAX));
+    }
+
+    /// Returns the number of nodes, if any are counted yet.
+    pub fn nodes(&self) -> Option<usize> {
+        let nodes = self.nodes.load(Ordering::Relaxed);
+        (nodes > 0).then_some(nodes)
     }
 
     /// Counts a node again after it changed, appeared or was removed.
@@ -70,6 +90,11 @@ impl FleetMetrics {
         if before == after {
             return;
         }
+        match (before, after) {
+            (None, Some(_)) => self.nodes.fetch_add(1, Ordering::Relaxed),
+            (Some(_), None) => self.nodes.fetch_sub(1, Ordering::Relaxed),
+            _ => 0,
+        };
         for (condition, step) in [(before, -1), (after, 1)] {
             let Some(condition) = condition else {
                 continue;

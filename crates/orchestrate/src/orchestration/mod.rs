@@ -34,7 +34,7 @@ use bunraku_plan::run::{
     NewRun, Run, RunDetail, RunEnd, RunLog, RunOutcome, RunRecord, RunSummary, StepState,
 };
 use bunraku_plan::{RunPlan, StaleNode, StepIndex};
-use bunraku_store::{Compare, SharedStore, Transaction, WatchStart, settle};
+use bunraku_store::{Compare, SharedStore, Transaction, WatchStart, read_each, settle};
 use futures::StreamExt;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -47,7 +47,7 @@ use bunraku_control::keys::RunRequestKind;
 use bunraku_control::reports::Reports;
 use bunraku_control::{FindNodes, ServiceAudit, ServiceError, keys};
 use bunraku_cues::reactors::ReactorInbox;
-use bunraku_wire::api::TriggerCause;
+use bunraku_wire::api::{Page, PageQuery, TriggerCause};
 pub use holds::Hold;
 
 /// Bytes of a plan per key: stores accept a megabyte.
@@ -322,6 +322,39 @@ impl Orchestration {
         }
         runs.reverse();
         Ok(runs)
+    }
+
+    /// Returns one page of all runs, newest first.
+    pub async fn page(&self, query: &PageQuery) -> Result<Page<RunSummary>, ServiceError> {
+        let store = &*self.inner.store;
+        let mut ids: Vec<RunId> = document::keys_under(store, keys::RUN_RECORDS)
+            .await?
+            .iter()
+            .filter_map(|key| keys::parse_run_record(key))
+            .collect();
+        ids.reverse();
+        // Ids begin with their time, so the inverted id sorts newer runs first.
+        let ids = query.cut(ids, |id| format!("{:032x}", u128::MAX - id.0.as_u128()));
+        let ids = ids.map_err(|error| ServiceError::invalid(error.to_string()))?;
+        let records: Vec<String> = ids.items.iter().map(|id| keys::run_record(*id)).collect();
+        let ends: Vec<String> = ids.items.iter().map(|id| keys::run_end(*id)).collect();
+        let records = read_each(store, &records).await?;
+        let ends = read_each(store, &ends).await?;
+        let mut runs = Vec::new();
+        for (record, end) in records.iter().zip(&ends) {
+            // Otherwise it was deleted in the meantime.
+            if let Some(record) = record {
+                runs.push(RunSummary {
+                    record: document::decode(record)?,
+                    end: end.as_ref().map(document::decode).transpose()?,
+                });
+            }
+        }
+        Ok(Page {
+            items: runs,
+            next: ids.next,
+            total: ids.total,
+        })
     }
 
     /// Finds a run by a prefix of its id.

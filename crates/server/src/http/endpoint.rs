@@ -16,16 +16,17 @@ use axum::routing::{MethodFilter, on};
 use bunraku_control::Reach;
 use bunraku_model::NodeName;
 use bunraku_model::access::{AccessTarget, AccessVerb};
+use bunraku_wire::api::{NEXT_PAGE_HEADER, Page, PageQuery, TOTAL_HEADER};
 use bunraku_wire::endpoints::{
     BinaryContent, BodyLimit, CatalogDocument, Conditional, Definition, Endpoint, Json, JsonLines,
-    JsonObject, List, MediaType, NoBody, NoContent, Package, PathParameters, PingAnswers,
+    JsonObject, List, MediaType, NoBody, NoContent, Package, Paged, PathParameters, PingAnswers,
     ReplyKind, RequestKind, ScopePlace, SignedDelivery, Text, Verb,
 };
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::{Stream, StreamExt};
 use http::request::Parts;
-use http::{HeaderMap, Method, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -41,6 +42,8 @@ pub(crate) struct Call<E: Endpoint<Request: Receive>> {
     pub(crate) services: Services,
     pub(crate) path: E::Path,
     pub(crate) query: E::Query,
+    /// The page of a list that is paged.
+    pub(crate) page: PageQuery,
     pub(crate) body: <E::Request as Receive>::Body,
     pub(crate) method: Method,
     pub(crate) headers: HeaderMap,
@@ -131,16 +134,18 @@ impl<E: Endpoint<Request: Receive>> Call<E> {
     ) -> Result<Self, ErrorReply> {
         let (mut parts, body) = request.into_parts();
         let path = path_of::<E>(&mut parts, recorded).await?;
-        let query =
-            serde_urlencoded::from_str(parts.uri.query().unwrap_or_default()).map_err(|error| {
-                ErrorReply::invalid(format!("the query parameters are not valid: {error}"))
-            })?;
+        let query = from_query(&parts)?;
+        let page = match E::Reply::IS_PAGED {
+            true => from_query(&parts)?,
+            false => PageQuery::default(),
+        };
         let extensions = &parts.extensions;
         let address = extensions.get::<ConnectionInfo>();
         Ok(Self {
             services,
             path,
             query,
+            page,
             caller: extensions.get::<Caller>().cloned(),
             permit: extensions.get::<Permit>().cloned(),
             address: address.map(|connection| connection.address.ip().to_string()),
@@ -150,6 +155,12 @@ impl<E: Endpoint<Request: Receive>> Call<E> {
             headers: parts.headers,
         })
     }
+}
+
+fn from_query<T: DeserializeOwned>(parts: &Parts) -> Result<T, ErrorReply> {
+    serde_urlencoded::from_str(parts.uri.query().unwrap_or_default()).map_err(|error| {
+        ErrorReply::invalid(format!("the query parameters are not valid: {error}"))
+    })
 }
 
 async fn path_of<E: Endpoint>(
@@ -260,6 +271,17 @@ pub(crate) trait Respond: ReplyKind {
     fn respond(value: Self::Value) -> Response;
 }
 
+/// Cuts a page out of a whole list that is sorted by `key`.
+pub(crate) fn cut<T>(
+    query: &PageQuery,
+    items: Vec<T>,
+    key: impl Fn(&T) -> String,
+) -> Result<Page<T>, ErrorReply> {
+    query
+        .cut(items, key)
+        .map_err(|error| ErrorReply::invalid(error.to_string()))
+}
+
 /// Writes a reply as JSON.
 macro_rules! respond_with_json {
     ($($kind:ident => $value:ty),* $(,)?) => {$(
@@ -280,6 +302,24 @@ respond_with_json! {
     Json => T,
     JsonObject => T,
     List => Vec<T>,
+}
+
+impl<T: Serialize + Send> Respond for Paged<T>
+where
+    Self: ReplyKind,
+{
+    type Value = Page<T>;
+
+    fn respond(page: Page<T>) -> Response {
+        let mut reply = axum::Json(page.items).into_response();
+        let total = page.total.map(|total| total.to_string());
+        for (name, value) in [(NEXT_PAGE_HEADER, page.next), (TOTAL_HEADER, total)] {
+            if let Some(value) = value.and_then(|value| HeaderValue::try_from(value).ok()) {
+                reply.headers_mut().insert(name, value);
+            }
+        }
+        reply
+    }
 }
 
 impl Respond for NoContent {

@@ -25,6 +25,7 @@ mod lifecycle;
 mod locks;
 mod once;
 mod ordering;
+mod pages;
 mod presence;
 mod private_repositories;
 mod puppet_authority;

@@ -21,6 +21,7 @@ mod nodes;
 pub mod once;
 pub mod ordered_runs;
 pub mod outputs;
+pub mod page;
 mod plugins;
 mod problem;
 mod query;
@@ -83,6 +84,7 @@ pub use facts::{
 };
 pub use join::{JoinReply, JoinRequest};
 pub use nodes::{ActivityReceipt, ActivityReport, DisableRequest, LastRun, NodeSummary};
+pub use page::{NEXT_PAGE_HEADER, Page, PageQuery, TOTAL_HEADER};
 pub use plugins::{NodePlugins, PluginsFile};
 pub use problem::{Problem, ProblemBody, ProblemCode};
 pub use query::{QueryNodes, QueryReply, QueryRequest};
@@ -102,7 +104,7 @@ pub use runs::{
     Cause, NodeQueue, QueueEntry, QueueReport, RunMode, RunRequest, RunSubject, TriggerCause,
     TriggerHop,
 };
-pub use server::ServerStatus;
+pub use server::{FleetCapacity, ServerStatus};
 pub use space::{MemberSpaceStatus, SpaceStatus};
 pub use store::{ContentPlaceStatus, ContentStatus, MoveContentRequest, StoreStatus, StuckContent};
 pub use targets::Target;

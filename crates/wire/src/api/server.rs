@@ -35,4 +35,34 @@ pub struct ServerStatus {
     /// Why content in S3 cannot be used at the moment. For operators only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub s3_problem: Option<String>,
+    /// What to add before more nodes join. Absent while there is plenty of room.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<FleetCapacity>,
+}
+
+/// The number of nodes that the present engines carry.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct FleetCapacity {
+    pub nodes: usize,
+    /// The number of nodes that they carry.
+    pub carries: usize,
+    /// The engines to add, such as `PostgreSQL for history`.
+    pub add: Vec<String>,
+}
+
+impl FleetCapacity {
+    /// Returns whether there are more nodes than the engines carry.
+    pub fn is_exceeded(&self) -> bool {
+        self.nodes > self.carries
+    }
+
+    /// Describes it in one sentence.
+    pub fn sentence(&self) -> String {
+        format!(
+            "{} of the {} nodes that this cluster carries without {}",
+            self.nodes,
+            self.carries,
+            self.add.join(" and ")
+        )
+    }
 }

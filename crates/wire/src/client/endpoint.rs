@@ -9,9 +9,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{BoxError, Call, Client, ClientError, ConditionalReply, Download, Lines};
+use crate::api::{Page, PageQuery};
 use crate::endpoints::{
     BinaryContent, CatalogDocument, Conditional, Endpoint, Json, JsonLines, JsonObject, List,
-    Locate, NoBody, NoContent, Package, Pem, ReplyKind, RequestKind, Text,
+    Locate, NoBody, NoContent, Package, Paged, Pem, ReplyKind, RequestKind, Text,
 };
 
 /// A request body that the client writes as JSON.
@@ -36,6 +37,9 @@ json_kinds!(Encode requires RequestKind, Serialize: Json => T, JsonObject => T);
 /// A reply that the client reads as one JSON value.
 pub trait Decode: ReplyKind {
     type Value: DeserializeOwned;
+
+    /// Appends a page to the pages before it.
+    fn append(_all: &mut Self::Value, _page: Self::Value) {}
 }
 
 json_kinds!(
@@ -49,6 +53,18 @@ impl Decode for CatalogDocument {
 
 impl Decode for NoContent {
     type Value = ();
+}
+
+/// The client follows all pages.
+impl<T: DeserializeOwned> Decode for Paged<T>
+where
+    Self: ReplyKind,
+{
+    type Value = Vec<T>;
+
+    fn append(all: &mut Vec<T>, page: Vec<T>) {
+        all.extend(page);
+    }
 }
 
 /// A reply that the client reads piece by piece.
@@ -74,7 +90,72 @@ impl Client {
     where
         L: Locate<Endpoint: Endpoint<Request = NoBody, Reply: Decode>>,
     {
-        self.json(new_call(at)).await
+        type Reply<L> = <<L as Locate>::Endpoint as Endpoint>::Reply;
+        if !Reply::<L>::IS_PAGED {
+            return self.json(new_call(at)).await;
+        }
+        let (verb, location) = (L::Endpoint::DEFINITION.verb, at.location());
+        let mut query = PageQuery::default();
+        let (mut all, mut next) = self.page(verb.into(), location.as_str(), &query).await?;
+        while let Some(after) = next.0.filter(|next| query.after.as_ref() != Some(next)) {
+            query.after = Some(after);
+            let page;
+            (page, next) = self.page(verb.into(), location.as_str(), &query).await?;
+            Reply::<L>::append(&mut all, page);
+        }
+        Ok(all)
+    }
+
+    /// Calls an endpoint that lists something, and returns the first entries: at most `limit`, or
+    /// all without one.
+    pub async fn first<L, T>(&self, at: L, limit: Option<usize>) -> Result<Page<T>, ClientError>
+    where
+        L: Locate<Endpoint: Endpoint<Request = NoBody, Reply = Paged<T>>>,
+        T: DeserializeOwned,
+    {
+        let (verb, location) = (L::Endpoint::DEFINITION.verb, at.location());
+        let mut found = Page {
+            items: Vec::new(),
+            next: None,
+            total: None,
+        };
+        loop {
+            let left = limit.map(|limit| limit.saturating_sub(found.items.len()));
+            if left == Some(0) {
+                return Ok(found);
+            }
+            let query = PageQuery {
+                limit: left,
+                after: found.next.take(),
+            };
+            let (page, (next, total)): (Vec<T>, _) =
+                self.page(verb.into(), location.as_str(), &query).await?;
+            found.items.extend(page);
+            (found.next, found.total) = (next, total.or(found.total));
+            if found.next.is_none() || found.next == query.after {
+                return Ok(found);
+            }
+        }
+    }
+
+    async fn page<T: DeserializeOwned>(
+        &self,
+        method: http::Method,
+        location: &str,
+        query: &PageQuery,
+    ) -> Result<(T, PageHeaders), ClientError> {
+        let query = serde_urlencoded::to_string(query).unwrap_or_default();
+        let between = match (query.is_empty(), location.contains('?')) {
+            (true, _) => "",
+            (false, true) => "&",
+            (false, false) => "?",
+        };
+        let call = Call::new(method, &format!("{location}{between}{query}"));
+        let mut headers = (None, None);
+        let value = self
+            .json_and(call, |response| headers = page_headers(response))
+            .await?;
+        Ok((value, headers))
     }
 
     /// Calls an endpoint with a body. A POST is never sent twice.
@@ -143,6 +224,18 @@ impl Client {
         self.upload_stream(verb.into(), at.location().as_str(), pieces)
             .await
     }
+}
+
+/// The cursor of the next page, and the number of entries in the whole list.
+type PageHeaders = (Option<String>, Option<usize>);
+
+fn page_headers(response: &http::HeaderMap) -> PageHeaders {
+    let text = |name| Some(response.get(name)?.to_str().ok()?.to_owned());
+    let total = text(crate::api::TOTAL_HEADER);
+    (
+        text(crate::api::NEXT_PAGE_HEADER),
+        total.and_then(|total| total.parse().ok()),
+    )
 }
 
 fn new_call<L: Locate>(at: L) -> Call {

@@ -1,7 +1,7 @@
 //! Approvals of runs and releases.
 
 use super::definition::endpoints;
-use super::{Json, List};
+use super::{Json, Paged};
 use crate::api::approvals::{Approval, DecideApproval as DecideApprovalRequest};
 
 endpoints! {
@@ -11,7 +11,7 @@ endpoints! {
     ListApprovals: Get "/v1/approvals" {
         access: Operator,
         needs: View on Each,
-        reply: List<Approval>,
+        reply: Paged<Approval>,
     }
 
     /// Show a request for approval.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::IntoParams;
 
 use super::definition::endpoints;
-use super::{BinaryContent, CatalogDocument, Conditional, Json, List};
+use super::{BinaryContent, CatalogDocument, Conditional, Json, Paged};
 use crate::api::{
     CatalogDiffReply, CatalogSummary, FleetDiff, FleetDiffRequest, NodePlugins, PuppetComparison,
     PuppetComparisonRequest, Target,
@@ -40,7 +40,7 @@ endpoints! {
         access: Operator,
         needs: View on Each,
         query: CatalogsQuery,
-        reply: List<CatalogSummary>,
+        reply: Paged<CatalogSummary>,
     }
 
     /// Compile a commit without deploying it, and show what it would change.

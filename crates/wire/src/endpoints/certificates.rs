@@ -3,7 +3,7 @@
 use bunraku_model::NodeName;
 
 use super::definition::endpoints;
-use super::{Json, List, NoContent, Pem, Text};
+use super::{Json, NoContent, Paged, Pem, Text};
 use crate::api::{
     CertificateEntry, IssueRequest, IssuedCertificate, JoinReply, JoinRequest, NewToken,
     PendingRequest, RenewRequest, RevokeRequest, SignRequest, TokenEntry, TokenRequest,
@@ -26,7 +26,7 @@ endpoints! {
     ListTokens: Get "/v1/tokens" {
         access: Operator,
         needs: Sign on Everything,
-        reply: List<TokenEntry>,
+        reply: Paged<TokenEntry>,
     }
 
     /// Create a join token that can be used once.
@@ -53,7 +53,7 @@ endpoints! {
     ListCertificates: Get "/v1/certificates" {
         access: Operator,
         needs: View on Everything,
-        reply: List<CertificateEntry>,
+        reply: Paged<CertificateEntry>,
     }
 
     /// Issue a certificate with any role.
@@ -88,7 +88,7 @@ endpoints! {
     ListCertificateRequests: Get "/v1/certificate-requests" {
         access: Operator,
         needs: View on Everything,
-        reply: List<PendingRequest>,
+        reply: Paged<PendingRequest>,
     }
 
     /// Sign a certificate request.

@@ -1,7 +1,7 @@
 //! The compile queue.
 
 use super::definition::endpoints;
-use super::{Json, List};
+use super::{Json, List, Paged};
 use crate::api::{
     CompileRequested, CompileSelection, CompileStatus, CompileStatusRequest, QueuedCompile,
 };
@@ -21,7 +21,7 @@ endpoints! {
     ListCompileQueue: Get "/v1/compiles/queue" {
         access: Operator,
         needs: View on Each,
-        reply: List<QueuedCompile>,
+        reply: Paged<QueuedCompile>,
     }
 
     /// Show how compiling nodes went; can wait until none of them is queued.

@@ -12,6 +12,7 @@ use utoipa::openapi::path::ParameterIn;
 use utoipa::{IntoParams, ToSchema};
 
 use super::openapi::Schemas;
+use crate::api::{NEXT_PAGE_HEADER, PageQuery, TOTAL_HEADER};
 
 /// The parameters after the `?` of a request.
 pub trait QueryParameters: IntoParams + Serialize + DeserializeOwned + Send {}
@@ -114,11 +115,23 @@ impl RequestKind for SignedDelivery {
 pub trait ReplyKind: Send + 'static {
     /// Status and response, for the OpenAPI document.
     fn describe(schemas: &mut Schemas) -> Vec<(u16, Value)>;
+
+    /// True if the reply is one page of a list.
+    const IS_PAGED: bool = false;
+
+    /// The query parameters of every endpoint with such a reply.
+    fn parameters() -> Vec<Value> {
+        Vec::new()
+    }
 }
 
-/// A JSON array of one type.
+/// A JSON array of one type, as a whole: it is small, or as long as the request.
 #[derive(Debug)]
 pub struct List<T>(PhantomData<fn() -> T>);
+
+/// A JSON array of one type, one page at a time. See [`Page`](crate::api::Page).
+#[derive(Debug)]
+pub struct Paged<T>(PhantomData<fn() -> T>);
 
 /// Status 204 and no body.
 #[derive(Debug)]
@@ -193,6 +206,33 @@ impl<T: ToSchema + 'static> ReplyKind for List<T> {
         let items = schemas.reference::<T>();
         let schema = json!({"type": "array", "items": items});
         vec![(200, response("Success.", JSON, &schema))]
+    }
+}
+
+impl<T: ToSchema + 'static> ReplyKind for Paged<T> {
+    const IS_PAGED: bool = true;
+
+    fn describe(schemas: &mut Schemas) -> Vec<(u16, Value)> {
+        let items = schemas.reference::<T>();
+        let schema = json!({"type": "array", "items": items});
+        let mut page = response("One page of the list.", JSON, &schema);
+        page["headers"] = json!({
+            NEXT_PAGE_HEADER: {
+                "description": "The cursor of the next page. Absent on the last page.",
+                "schema": {"type": "string"},
+            },
+            TOTAL_HEADER: {
+                "description": "The number of entries in the whole list, if it is known.",
+                "schema": {"type": "integer"},
+            },
+        });
+        vec![(200, page)]
+    }
+
+    fn parameters() -> Vec<Value> {
+        let parameters = PageQuery::into_params(|| Some(ParameterIn::Query));
+        let parameters = parameters.iter().map(serde_json::to_value);
+        parameters.filter_map(Result::ok).collect()
     }
 }
 

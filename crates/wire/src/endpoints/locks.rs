@@ -3,7 +3,7 @@
 use bunraku_model::LockName;
 
 use super::definition::endpoints;
-use super::{Json, List, NoContent};
+use super::{Json, NoContent, Paged};
 use crate::api::locks::{
     AcquireLock as AcquireLockRequest, BreakLock as BreakLockRequest,
     DefineLock as DefineLockRequest, LeaveLine, LockReply, LockStatus, LockToken,
@@ -19,7 +19,7 @@ endpoints! {
     ListLocks: Get "/v1/locks" {
         access: NodeOrOperator,
         needs: View on Everything,
-        reply: List<LockStatus>,
+        reply: Paged<LockStatus>,
     }
 
     /// Show a lock with its holders and waiters.

@@ -65,8 +65,8 @@ pub use environments::*;
 pub use facts::*;
 pub use kinds::{
     BinaryContent, CatalogDocument, Conditional, Json, JsonLines, JsonObject, List, MediaType,
-    NoBody, NoContent, NoQuery, OpenMetrics, Package, Pem, PingAnswers, PlainText, ReplyKind,
-    RequestKind, SignedDelivery, Text,
+    NoBody, NoContent, NoQuery, OpenMetrics, Package, Paged, Pem, PingAnswers, PlainText,
+    ReplyKind, RequestKind, SignedDelivery, Text,
 };
 pub use location::{Locate, Location};
 pub use locks::*;

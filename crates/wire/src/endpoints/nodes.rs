@@ -1,13 +1,45 @@
 //! Nodes: where they stand, their run queue, whether they may run.
 
-use bunraku_model::NodeName;
+use bunraku_model::{EnvironmentName, NodeName};
+use serde::{Deserialize, Serialize};
+use utoipa::IntoParams;
 
 use super::definition::endpoints;
-use super::{Json, List, NoContent};
+use super::{Json, NoContent, Paged};
 use crate::api::{
     ActivityReceipt, ActivityReport, AssignRequest, DisableRequest, NodeQueue, NodeSummary,
     QueueReport,
 };
+
+/// Which nodes to list. All conditions must hold.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct NodesQuery {
+    /// Only nodes whose last run failed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub failed: bool,
+    /// Only nodes whose last run found drift.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub drifted: bool,
+    /// Only nodes with one of these statuses, separated by commas.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<String>,
+    /// Only nodes of this environment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[param(value_type = Option<String>)]
+    pub environment: Option<EnvironmentName>,
+}
+
+impl NodesQuery {
+    /// Returns whether a node meets all conditions.
+    pub fn matches(&self, node: &NodeSummary) -> bool {
+        (!self.failed || node.has_failed())
+            && (!self.drifted || node.has_drifted())
+            && (self.status.as_ref())
+                .is_none_or(|words| words.split(',').any(|word| word == node.word.as_str()))
+            && (self.environment.as_ref()).is_none_or(|wanted| *wanted == node.environment)
+    }
+}
 
 endpoints! {
     tag "nodes";
@@ -16,7 +48,8 @@ endpoints! {
     ListNodes: Get "/v1/nodes" {
         access: Operator,
         needs: View on Each,
-        reply: List<NodeSummary>,
+        query: NodesQuery,
+        reply: Paged<NodeSummary>,
     }
 
     /// Show one node.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::IntoParams;
 
 use super::definition::endpoints;
-use super::{Json, List, NoContent, WaitQuery};
+use super::{Json, NoContent, Paged, WaitQuery};
 use crate::api::once::{
     ClaimOnce, ClaimReply, ContributeFragment, DefineOnce, FinishClaim, KeepClaim, OnceAttempt,
     OnceReport, OnceStatus, OnceSummary, PermitOnce, ResetOnce, StatOnce,
@@ -27,7 +27,7 @@ endpoints! {
     ListOnceTasks: Get "/v1/once" {
         access: Operator,
         needs: View on Everything,
-        reply: List<OnceSummary>,
+        reply: Paged<OnceSummary>,
     }
 
     /// Show a once task with its history.

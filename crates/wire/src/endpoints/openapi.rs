@@ -47,7 +47,10 @@ pub(super) fn describe<E: Endpoint>(schemas: &mut Schemas) -> Value {
         |(name, schema)| json!({"name": name, "in": "path", "required": true, "schema": schema}),
     );
     let in_query = E::Query::into_params(|| Some(ParameterIn::Query));
-    let parameters: Vec<Value> = in_path.chain(in_query.iter().map(value)).collect();
+    let parameters: Vec<Value> = in_path
+        .chain(in_query.iter().map(value))
+        .chain(E::Reply::parameters())
+        .collect();
     if !parameters.is_empty() {
         operation.insert("parameters".to_owned(), parameters.into());
     }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::IntoParams;
 
 use super::definition::endpoints;
-use super::{Json, List, NoContent};
+use super::{Json, NoContent, Paged};
 use crate::api::ordered_runs::{
     CheckResult, NewRun, PlanReview, ReviewPlan, RunDetail, RunLogReply, RunRecord, RunSummary,
 };
@@ -28,7 +28,7 @@ endpoints! {
     ListRuns: Get "/v1/runs" {
         access: Operator,
         needs: View on Each,
-        reply: List<RunSummary>,
+        reply: Paged<RunSummary>,
     }
 
     /// Start a run, or schedule it.

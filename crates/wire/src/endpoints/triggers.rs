@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::IntoParams;
 
 use super::definition::endpoints;
-use super::{Json, List, NoContent};
+use super::{Json, List, NoContent, Paged};
 use crate::api::triggers::{
     FireReply, FireTrigger as FireTriggerRequest, PermitTrigger as PermitTriggerRequest,
     TriggerEvent, TriggerLimits, TriggerSummary,
@@ -41,7 +41,7 @@ endpoints! {
     ListTriggers: Get "/v1/triggers" {
         access: Operator,
         needs: View on Everything,
-        reply: List<TriggerSummary>,
+        reply: Paged<TriggerSummary>,
     }
 
     /// Show a trigger.

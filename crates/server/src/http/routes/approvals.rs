@@ -3,9 +3,10 @@
 use bunraku_model::EnvironmentName;
 use bunraku_model::access::{AccessTarget, AccessVerb};
 use bunraku_wire::api::approvals::Approval;
+use bunraku_wire::api::page::newest_first;
 use bunraku_wire::endpoints::{DecideApproval, Endpoint, ListApprovals, ShowApproval};
 
-use crate::http::endpoint::{Call, HandlerResult, Receive, Routes};
+use crate::http::endpoint::{Call, HandlerResult, Receive, Routes, cut};
 use crate::http::reply::ErrorReply;
 
 /// Adds the handlers of this module.
@@ -18,7 +19,8 @@ pub(crate) fn add_routes(routes: Routes) -> Routes {
 
 async fn list(call: Call<ListApprovals>) -> HandlerResult<ListApprovals> {
     if call.view().await?.is_none() {
-        return Ok(call.services.approvals.list().await?);
+        let approvals = call.services.approvals.list().await?;
+        return cut(&call.page, approvals, place);
     }
     let mut listed = Vec::new();
     for approval in call.services.approvals.list().await? {
@@ -27,7 +29,11 @@ async fn list(call: Call<ListApprovals>) -> HandlerResult<ListApprovals> {
             listed.push(approval);
         }
     }
-    Ok(listed)
+    cut(&call.page, listed, place)
+}
+
+fn place(approval: &Approval) -> String {
+    newest_first(approval.requested, &approval.id)
 }
 
 async fn show(call: Call<ShowApproval>) -> HandlerResult<ShowApproval> {

@@ -10,7 +10,7 @@ use bunraku_wire::endpoints::{
 };
 
 use super::targets;
-use crate::http::endpoint::{Call, HandlerResult, Receive, Routes};
+use crate::http::endpoint::{Call, HandlerResult, Receive, Routes, cut};
 use crate::http::reply::ErrorReply;
 
 /// Adds the handlers of this module.
@@ -38,7 +38,7 @@ async fn list(call: Call<ListCatalogs>) -> HandlerResult<ListCatalogs> {
     if let Some(view) = view {
         catalogs.retain(|catalog| view.covers_node(&catalog.node, Some(&catalog.environment)));
     }
-    Ok(catalogs)
+    cut(&call.page, catalogs, |catalog| catalog.node.to_string())
 }
 
 async fn show(call: Call<ShowCatalog>) -> HandlerResult<ShowCatalog> {

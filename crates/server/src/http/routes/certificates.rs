@@ -11,7 +11,7 @@ use bunraku_wire::endpoints::{
 };
 
 use crate::http::audit::AuditNotes;
-use crate::http::endpoint::{Call, HandlerResult, Routes};
+use crate::http::endpoint::{Call, HandlerResult, Routes, cut};
 
 /// Adds the handlers of this module.
 pub(crate) fn add_routes(routes: Routes) -> Routes {
@@ -27,11 +27,12 @@ pub(crate) fn add_routes(routes: Routes) -> Routes {
 }
 
 async fn list(call: Call<ListCertificates>) -> HandlerResult<ListCertificates> {
-    Ok(call.services.certificates.list().await?)
+    Ok(call.services.certificates.page(&call.page).await?)
 }
 
 async fn requests(call: Call<ListCertificateRequests>) -> HandlerResult<ListCertificateRequests> {
-    Ok(call.services.certificates.requests().await?)
+    let requests = call.services.certificates.requests().await?;
+    cut(&call.page, requests, |request| request.name.to_string())
 }
 
 async fn sign(call: Call<SignCertificateRequest>) -> HandlerResult<SignCertificateRequest> {

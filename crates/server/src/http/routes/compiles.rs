@@ -1,11 +1,12 @@
 //! The compile queue.
 
 use bunraku_model::access::{AccessTarget, AccessVerb};
+use bunraku_wire::api::Page;
 use bunraku_wire::api::{CompileRequested, CompileSelection};
 use bunraku_wire::endpoints::{ListCompileQueue, RequestCompiles, ShowCompiles};
 
 use super::longest_wait;
-use crate::http::endpoint::{Call, HandlerResult, Routes};
+use crate::http::endpoint::{Call, HandlerResult, Routes, cut};
 
 /// Adds the handlers of this module.
 pub(crate) fn add_routes(routes: Routes) -> Routes {
@@ -39,7 +40,14 @@ async fn queue(call: Call<ListCompileQueue>) -> HandlerResult<ListCompileQueue> 
     if let Some(view) = call.view().await? {
         queue.retain(|queued| view.covers_node(&queued.node, Some(&queued.environment)));
     }
-    Ok(queue)
+    // A cursor is a place in the queue, which moves while it is read.
+    let places = queue.into_iter().enumerate().collect();
+    let page = cut(&call.page, places, |(place, _)| format!("{place:010}"))?;
+    Ok(Page {
+        items: page.items.into_iter().map(|(_, queued)| queued).collect(),
+        next: page.next,
+        total: page.total,
+    })
 }
 
 async fn statuses(call: Call<ShowCompiles>) -> HandlerResult<ShowCompiles> {

@@ -9,7 +9,7 @@ use bunraku_wire::endpoints::{
 };
 
 use super::longest_wait;
-use crate::http::endpoint::{Call, HandlerResult, Routes};
+use crate::http::endpoint::{Call, HandlerResult, Routes, cut};
 
 /// Adds the handlers of this module.
 pub(crate) fn add_routes(routes: Routes) -> Routes {
@@ -27,7 +27,8 @@ pub(crate) fn add_routes(routes: Routes) -> Routes {
 
 async fn list(call: Call<ListLocks>) -> HandlerResult<ListLocks> {
     let caller = call.caller()?.for_cues();
-    Ok(call.services.locks.list(caller).await?)
+    let locks = call.services.locks.list(caller).await?;
+    cut(&call.page, locks, |lock| lock.name.to_string())
 }
 
 async fn show(call: Call<ShowLock>) -> HandlerResult<ShowLock> {

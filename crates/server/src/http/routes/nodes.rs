@@ -1,6 +1,6 @@
 //! Nodes.
 
-use bunraku_wire::api::RevokeRequest;
+use bunraku_wire::api::{NodeSummary, RevokeRequest};
 use bunraku_wire::endpoints::{
     DisableNode, EnableNode, ListNodes, RemoveNode, ReportActivity, ReportQueue, ShowNode,
     ShowNodeQueue,
@@ -23,11 +23,18 @@ pub(crate) fn add_routes(routes: Routes) -> Routes {
 }
 
 async fn list(call: Call<ListNodes>) -> HandlerResult<ListNodes> {
-    let mut nodes = call.services.nodes.list().await?;
-    if let Some(view) = call.view().await? {
-        nodes.retain(|node| view.covers_node(&node.name, Some(&node.environment)));
+    let view = call.view().await?;
+    let is_wanted = |node: &NodeSummary| {
+        let is_visible = view
+            .as_ref()
+            .is_none_or(|view| view.covers_node(&node.name, Some(&node.environment)));
+        is_visible && call.query.matches(node)
+    };
+    let mut page = call.services.nodes.page(&call.page, is_wanted).await?;
+    if view.is_none() {
+        page.total = call.services.metrics.fleet.nodes();
     }
-    Ok(nodes)
+    Ok(page)
 }
 
 async fn show(call: Call<ShowNode>) -> HandlerResult<ShowNode> {

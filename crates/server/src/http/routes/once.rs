@@ -12,7 +12,7 @@ use bunraku_wire::endpoints::{
 
 use super::longest_wait;
 use crate::http::caller::Caller;
-use crate::http::endpoint::{Call, HandlerResult, Routes};
+use crate::http::endpoint::{Call, HandlerResult, Routes, cut};
 use crate::http::hidden_secrets;
 use bunraku_cues::CueCaller;
 
@@ -59,7 +59,8 @@ async fn check_status(call: Call<CheckOnceStanding>) -> HandlerResult<CheckOnceS
 }
 
 async fn list(call: Call<ListOnceTasks>) -> HandlerResult<ListOnceTasks> {
-    Ok(call.services.once.list(asker(call.caller()?)).await?)
+    let tasks = call.services.once.list(asker(call.caller()?)).await?;
+    cut(&call.page, tasks, |task| task.app.to_string())
 }
 
 async fn show(call: Call<ShowOnceTask>) -> HandlerResult<ShowOnceTask> {

@@ -29,16 +29,14 @@ pub(crate) fn add_routes(routes: Routes) -> Routes {
 }
 
 async fn list(call: Call<ListRuns>) -> HandlerResult<ListRuns> {
-    let runs = call.services.orchestration.list().await?;
-    let Some(permit) = call.permit() else {
-        return Ok(runs);
+    let orchestration = &call.services.orchestration;
+    let (Some(permit), Some(_)) = (call.permit(), call.view().await?) else {
+        return Ok(orchestration.page(&call.page).await?);
     };
-    if call.view().await?.is_none() {
-        return Ok(runs);
-    }
+    let mut page = orchestration.page(&call.page).await?;
     let mut viewed = Vec::new();
-    for run in runs {
-        let nodes = match call.services.orchestration.nodes_of(run.record.id).await {
+    for run in page.items {
+        let nodes = match orchestration.nodes_of(run.record.id).await {
             Ok((_, nodes)) => nodes,
             Err(error @ ServiceError::Store(_)) => return Err(error.into()),
             // Deleted in the meantime.
@@ -49,7 +47,9 @@ async fn list(call: Call<ListRuns>) -> HandlerResult<ListRuns> {
             viewed.push(run);
         }
     }
-    Ok(viewed)
+    page.items = viewed;
+    page.total = None;
+    Ok(page)
 }
 
 async fn create(call: Call<CreateRun>) -> HandlerResult<CreateRun> {

@@ -5,6 +5,7 @@ use bunraku_model::access::AccessVerb;
 use bunraku_wire::api::ServerStatus;
 use bunraku_wire::endpoints::{self, ShowOpenApi, ShowServer};
 
+use crate::fleet_capacity::Engines;
 use crate::http::endpoint::{Call, HandlerResult, Routes};
 use crate::http::permit::Permit;
 use crate::http::reply::ErrorReply;
@@ -32,6 +33,13 @@ async fn show(call: Call<ShowServer>) -> HandlerResult<ShowServer> {
             call.services.placement.s3_problem(),
         ),
     };
+    let capacity = match call.caller()?.role {
+        Role::Node => None,
+        Role::Operator | Role::Server => {
+            let nodes = call.services.metrics.fleet.nodes().unwrap_or(0);
+            Engines::of(call.services.identity.store).advice(nodes)
+        }
+    };
     Ok(ServerStatus {
         id: call.services.identity.id,
         name: Some(call.services.identity.name.clone()),
@@ -44,6 +52,7 @@ async fn show(call: Call<ShowServer>) -> HandlerResult<ShowServer> {
         ca_fingerprint: call.services.certificates.ca_fingerprint(),
         space,
         s3_problem,
+        capacity,
     })
 }
 

@@ -2,7 +2,7 @@
 
 use bunraku_wire::endpoints::{CreateToken, ListTokens, RevokeToken};
 
-use crate::http::endpoint::{Call, HandlerResult, Routes};
+use crate::http::endpoint::{Call, HandlerResult, Routes, cut};
 
 /// Adds the handlers of this module.
 pub(crate) fn add_routes(routes: Routes) -> Routes {
@@ -13,7 +13,8 @@ pub(crate) fn add_routes(routes: Routes) -> Routes {
 }
 
 async fn list(call: Call<ListTokens>) -> HandlerResult<ListTokens> {
-    Ok(call.services.certificates.tokens().await?)
+    let tokens = call.services.certificates.tokens().await?;
+    cut(&call.page, tokens, |token| token.id.clone())
 }
 
 async fn create(call: Call<CreateToken>) -> HandlerResult<CreateToken> {

@@ -6,7 +6,7 @@ use bunraku_wire::endpoints::{
     ShowTrigger,
 };
 
-use crate::http::endpoint::{Call, HandlerResult, Routes};
+use crate::http::endpoint::{Call, HandlerResult, Routes, cut};
 use crate::http::reply::ErrorReply;
 
 /// Adds the handlers of this module.
@@ -57,7 +57,8 @@ async fn limit_hosts(call: &mut Call<FireTrigger>) -> Result<(), ErrorReply> {
 }
 
 async fn list(call: Call<ListTriggers>) -> HandlerResult<ListTriggers> {
-    Ok(call.services.triggers.list().await?)
+    let triggers = call.services.triggers.list().await?;
+    cut(&call.page, triggers, |trigger| trigger.name.to_string())
 }
 
 async fn show(call: Call<ShowTrigger>) -> HandlerResult<ShowTrigger> {
