@@ -60,9 +60,10 @@ async fn measure(nodes: u64) -> SizeReport {
     let executed = setting("--executed-runs", 1).min(runs_per_day);
     let words: Vec<String> = std::env::args().collect();
     let in_directory = words.windows(2).any(|it| it == ["--content", "directory"]);
-    let content = match in_directory {
-        true => Content::Directory,
-        false => Content::Etcd,
+    let content = if in_directory {
+        Content::Directory
+    } else {
+        Content::Etcd
     };
     let started = Instant::now();
     let mut fleet = YearsFleet::start(nodes, content).await;

@@ -135,9 +135,10 @@ impl<E: Endpoint<Request: Receive>> Call<E> {
         let (mut parts, body) = request.into_parts();
         let path = path_of::<E>(&mut parts, recorded).await?;
         let query = from_query(&parts)?;
-        let page = match E::Reply::IS_PAGED {
-            true => from_query(&parts)?,
-            false => PageQuery::default(),
+        let page = if E::Reply::IS_PAGED {
+            from_query(&parts)?
+        } else {
+            PageQuery::default()
         };
         let extensions = &parts.extensions;
         let address = extensions.get::<ConnectionInfo>();

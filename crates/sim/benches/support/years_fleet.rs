@@ -266,9 +266,10 @@ impl YearsFleet {
 
     async fn write_deploy(&mut self) {
         self.deploys += 1;
-        let version = match self.deploys.is_multiple_of(2) {
-            true => Version::New,
-            false => Version::Old,
+        let version = if self.deploys.is_multiple_of(2) {
+            Version::New
+        } else {
+            Version::Old
         };
         let deployed = DeployedCode {
             code_id: version.code_id(),
