@@ -1,5 +1,7 @@
 //! Nodes: their records, whether they may run, and their status.
 
+mod pages;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -10,10 +12,7 @@ use bunraku_model::{
 use bunraku_store::{
     KeyValue, Settled, SharedStore, Store, Swap, Transaction, compare_and_swap, settle,
 };
-use bunraku_wire::api::page;
-use bunraku_wire::api::{
-    ActivityReceipt, Command, Envelope, NodeQueue, NodeSummary, Page, PageQuery, QueueReport,
-};
+use bunraku_wire::api::{ActivityReceipt, Command, Envelope, NodeQueue, NodeSummary, QueueReport};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -24,7 +23,7 @@ use crate::facts::FactsPointer;
 use crate::node_events::{NoRecorder, NodeEventRecorder};
 use crate::presence::StoredConnection;
 use crate::reports::StoredLastRun;
-use crate::{ServiceError, keys, node_condition, pages};
+use crate::{ServiceError, keys, node_condition};
 
 /// The time in which a connected agent learns that it was disabled or enabled. An
 /// agent that is away learns it when it returns.
@@ -158,52 +157,6 @@ impl Nodes {
                 documents.summary(node, waiting)
             })
             .collect())
-    }
-
-    /// Returns one page of the nodes that `is_wanted`, by name.
-    pub async fn page(
-        &self,
-        query: &PageQuery,
-        is_wanted: impl Fn(&NodeSummary) -> bool,
-    ) -> Result<Page<NodeSummary>, ServiceError> {
-        let after = pages::after_key(query)?;
-        // Everything of a node sorts before this key.
-        let start = after.map(|name| format!("{}{name}0", keys::NODES));
-        let mut found = NodePage::new(query.size());
-        let is_end = pages::read_some(&*self.store, keys::NODES, start, |entry| {
-            found.take(&entry, &is_wanted)
-        })
-        .await?;
-        let mut page = found.finish(is_end, &is_wanted);
-        self.count_pending(&mut page.items).await?;
-        page.items.sort_by(|one, other| one.name.cmp(&other.name));
-        Ok(page)
-    }
-
-    /// Counts the pending commands of nodes that are in the order of their keys.
-    async fn count_pending(&self, nodes: &mut [NodeSummary]) -> Result<(), ServiceError> {
-        let [first, .., last] = nodes else {
-            for node in nodes {
-                let prefix = keys::command_pending_prefix(&node.name);
-                node.pending_commands = document::keys_under(&*self.store, &prefix).await?.len();
-            }
-            return Ok(());
-        };
-        let start = keys::command_pending_prefix(&first.name);
-        // Everything of the last node sorts before this key.
-        let end = format!("{}{}0", keys::PENDING_COMMANDS, last.name);
-        let mut pending: BTreeMap<NodeName, usize> = BTreeMap::new();
-        pages::read_some(&*self.store, keys::PENDING_COMMANDS, Some(start), |entry| {
-            if let Some((node, _)) = keys::parse_pending_command(&entry.key) {
-                *pending.entry(node).or_default() += 1;
-            }
-            Ok(entry.key < end)
-        })
-        .await?;
-        for node in nodes {
-            node.pending_commands = pending.get(&node.name).copied().unwrap_or(0);
-        }
-        Ok(())
     }
 
     /// Returns one node.
@@ -470,82 +423,11 @@ impl NodeDocuments {
     }
 }
 
-/// A page of nodes while it is read.
-struct NodePage {
-    size: usize,
-    nodes: Vec<NodeSummary>,
-    /// The node whose documents are being read.
-    current: Option<(NodeName, NodeDocuments)>,
-    keys: usize,
-}
-
-impl NodePage {
-    fn new(size: usize) -> Self {
-        Self {
-            size,
-            nodes: Vec::new(),
-            current: None,
-            keys: 0,
-        }
-    }
-
-    /// Takes the next document. Returns false if the page is complete without it.
-    fn take(
-        &mut self,
-        entry: &KeyValue,
-        is_wanted: &impl Fn(&NodeSummary) -> bool,
-    ) -> Result<bool, ServiceError> {
-        self.keys += 1;
-        let Some((node, which)) = keys::parse_node_key(&entry.key) else {
-            return Ok(true);
-        };
-        match &mut self.current {
-            Some((current, documents)) if *current == node => documents.take(which, entry)?,
-            _ => {
-                self.close(is_wanted);
-                let is_full = self.nodes.len() >= self.size || self.keys > pages::MOST_KEYS;
-                if is_full && self.current.is_some() {
-                    return Ok(false);
-                }
-                let mut documents = NodeDocuments::default();
-                documents.take(which, entry)?;
-                self.current = Some((node, documents));
-            }
-        }
-        Ok(true)
-    }
-
-    /// Adds the current node, and remembers its name.
-    fn close(&mut self, is_wanted: &impl Fn(&NodeSummary) -> bool) {
-        let Some((name, documents)) = &mut self.current else {
-            return;
-        };
-        let summary = std::mem::take(documents).summary(name.clone(), 0);
-        self.nodes.extend(summary.filter(is_wanted));
-    }
-
-    fn finish(
-        mut self,
-        is_end: bool,
-        is_wanted: &impl Fn(&NodeSummary) -> bool,
-    ) -> Page<NodeSummary> {
-        if is_end {
-            self.close(is_wanted);
-        }
-        let last = self.current.filter(|_| !is_end);
-        Page {
-            items: self.nodes,
-            next: last.map(|(name, _)| page::cursor(name.as_str())),
-            total: None,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
-    use bunraku_store::testing::{CutPoint, CutStore, InterferingStore, MemoryStore, WriteCounter};
+    use bunraku_store::testing::{CutPoint, CutStore, InterferingStore, MemoryStore};
 
     use super::*;
 
@@ -591,79 +473,5 @@ mod tests {
         let disabled = nodes(meddled).disable(&node, "repair", "alice").await;
         disabled.expect("it is disabled for this reason already");
         assert_eq!(commands(&store, &node).await, 1);
-    }
-
-    /// Follows all pages of a store with this many nodes.
-    async fn followed(
-        nodes: &Nodes,
-        limit: usize,
-        wanted: fn(&NodeSummary) -> bool,
-    ) -> Vec<String> {
-        let mut query = PageQuery {
-            limit: Some(limit),
-            after: None,
-        };
-        let mut found = Vec::new();
-        loop {
-            let page = nodes.page(&query, wanted).await.expect("a page");
-            assert!(page.items.len() <= limit);
-            found.extend(page.items.iter().map(|node| node.name.to_string()));
-            match page.next {
-                None => return found,
-                next => query.after = next,
-            }
-        }
-    }
-
-    #[tokio::test]
-    async fn every_node_is_on_one_page() {
-        let nodes = nodes(MemoryStore::new());
-        let mut names = Vec::new();
-        for number in 0..25 {
-            // Some names begin like others, and sort after or before them with a suffix.
-            for suffix in ["", "-a", ".b", "0"] {
-                let name = NodeName::new(format!("web{number}{suffix}")).expect("a name");
-                nodes.register(&name).await.expect("registered");
-                names.push(name.to_string());
-            }
-        }
-        names.sort();
-        names.dedup();
-        for limit in [1, 3, 7, 1_000] {
-            let mut found = followed(&nodes, limit, |_| true).await;
-            found.sort();
-            assert_eq!(found, names, "pages of {limit}");
-        }
-        let some = followed(&nodes, 3, |node| node.name.as_str().ends_with("-a")).await;
-        assert_eq!(some.len(), 25);
-    }
-
-    #[tokio::test]
-    async fn a_page_reads_only_its_nodes_and_their_commands() {
-        let counter = Arc::new(WriteCounter::new(Arc::new(MemoryStore::new())));
-        let nodes = Nodes::new(counter.clone(), Clock::system());
-        for number in 0..3_000 {
-            let name = NodeName::new(format!("web-{number:04}")).expect("a name");
-            nodes.register(&name).await.expect("registered");
-        }
-        // Disabling a node sends it a command.
-        for name in ["web-0003", "web-0004", "web-2999"] {
-            let name = NodeName::new(name).expect("a name");
-            nodes
-                .disable(&name, "repair", "alice")
-                .await
-                .expect("disabled");
-        }
-        counter.take_keys_read();
-        let query = PageQuery {
-            limit: Some(5),
-            after: None,
-        };
-        let page = nodes.page(&query, |_| true).await.expect("a page");
-        let pending: Vec<usize> = page.items.iter().map(|it| it.pending_commands).collect();
-        assert_eq!(pending, [0, 0, 0, 1, 1]);
-        // The store returns a thousand keys at a time.
-        let read = counter.take_keys_read();
-        assert!(read <= 1_010, "{read} keys");
     }
 }
