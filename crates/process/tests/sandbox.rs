@@ -91,7 +91,7 @@ fn attempt(action: &str) -> ExitStatus {
     ] {
         std::fs::write(path, "text").expect("written");
     }
-    let nobody = std::fs::Permissions::from_mode(0);
+    let nobody = std::fs::Permissions::from_mode(0o0);
     std::fs::set_permissions(open.join("unreadable"), nobody).expect("changed");
     Command::new(std::env::current_exe().expect("this program"))
         .args(["--exact", "try_one", "--nocapture"])

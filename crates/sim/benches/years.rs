@@ -97,6 +97,7 @@ async fn measure(nodes: u64) -> SizeReport {
         content,
         converged,
         writes,
+        compiles: fleet.compiles(),
         half: half.expect("there is at least one day"),
         end: fleet.stored().await,
         stall: fleet.longest_call(),

@@ -399,6 +399,11 @@ impl YearsFleet {
         }
     }
 
+    /// Returns the number of catalogs that were compiled.
+    pub(crate) fn compiles(&self) -> u64 {
+        self.code.compiles()
+    }
+
     pub(crate) fn longest_call(&self) -> Duration {
         Duration::from_micros(self.longest_call.load(Ordering::Relaxed))
     }

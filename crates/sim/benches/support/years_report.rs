@@ -42,6 +42,8 @@ pub(crate) struct SizeReport {
     pub(crate) converged: RunCost,
     /// All writes, from the first join on.
     pub(crate) writes: u64,
+    /// The number of compiled catalogs.
+    pub(crate) compiles: u64,
     pub(crate) half: Stored,
     pub(crate) end: Stored,
     pub(crate) stall: Duration,
@@ -112,6 +114,7 @@ impl SizeReport {
             "state per node",
             format!("{:.2} KB", self.state_per_node() / 1_000.0),
         );
+        line("compiled catalogs", self.compiles.to_string());
         line(
             "writes of one converged run",
             format!("{:.2}", self.converged.writes_each()),
