@@ -103,10 +103,11 @@ fn calls_in(text: &str) -> Vec<Vec<String>> {
     calls
 }
 
-/// Returns the words before a comment, a pipe or the end of the flags.
+/// Returns the words before a comment, a pipe, another command or the end of the flags.
 fn split_words(call: &str) -> Vec<String> {
     call.split_whitespace()
         .take_while(|word| !["--", "#", "|", "&&", ";", ">"].contains(word))
+        .take_while(|word| !word.starts_with("$("))
         .map(|word| word.trim_matches(['[', ']', ',', ';', ':']).to_owned())
         .collect()
 }
