@@ -150,14 +150,16 @@ async fn a_move_that_is_cut_off_anywhere_is_continued_by_the_next() {
                 }
                 let cut_store = Arc::new(CutStore::new(world.store.clone(), at, cut));
                 let dying = open(cut_store.clone(), &s3, to);
-                let mut is_cut = false;
+                let mut is_stopped = false;
                 let shares = contents
                     .each_ref()
                     .map(|bytes| ContentId::of(bytes).as_bytes()[0]);
                 for share in shares {
-                    is_cut |= dying.relocate(share).await.is_err();
+                    is_stopped |= dying.relocate(share).await.is_err();
                 }
-                assert_eq!(is_cut, cut_store.is_cut(), "{at}");
+                // The last writes only tidy up: a move that loses one of them is complete.
+                let is_cut = cut_store.is_cut();
+                assert!(is_cut || !is_stopped, "{at}");
                 let next = open(world.store.clone(), &s3, to);
                 for bytes in &contents {
                     let found = read(&*next, ContentId::of(bytes)).await;
@@ -231,11 +233,13 @@ async fn referenced_content_survives_moves_back_and_forth() {
     });
     let mover = tokio::spawn(async move {
         let mut moved = 0;
-        for place in [ContentPlace::S3, ContentPlace::Default, ContentPlace::S3] {
-            moving.activate(place).expect("it has both");
-            moved += move_all(&moving).await.moved;
+        // The first rounds may find nothing yet.
+        while moved < 3 {
+            for place in [ContentPlace::S3, ContentPlace::Default, ContentPlace::S3] {
+                moving.activate(place).expect("it has both");
+                moved += move_all(&moving).await.moved;
+            }
         }
-        moved
     });
     let (mut random, mut held) = (Random(5), BTreeMap::<ContentId, Vec<u8>>::new());
     let mut round = 0;
@@ -257,7 +261,7 @@ async fn referenced_content_survives_moves_back_and_forth() {
             assert!(found == *bytes);
         }
     }
-    assert!(mover.await.expect("moves") > 0);
+    mover.await.expect("moves");
     collector.abort();
     let _ = collector.await;
     end_leases(&world.store).await;
