@@ -337,15 +337,26 @@ async fn requests_beyond_the_connections_fail_soon() {
             tokio::spawn(async move { put(&history, append(number, day(0), 0, 2)).await })
         })
         .collect();
-    let limit = Duration::from_secs(60);
-    let busy = tokio::time::timeout(limit, async {
-        loop {
-            if let Err(HistoryError::Busy { .. }) = put(&history, append(9, day(0), 0, 2)).await {
-                break;
-            }
+    // Both connections are in use once both requests wait for the lock.
+    let observer = server.connect("busy").await;
+    let both = async {
+        let text = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+        let count = async || {
+            observer
+                .query_one(text, &[])
+                .await
+                .expect("counted")
+                .get::<_, i64>(0)
+        };
+        while 2_i64 != count().await {
+            tokio::task::yield_now().await;
         }
-    });
-    busy.await.expect("it fails while others wait");
+    };
+    let limit = Duration::from_secs(25);
+    let both = tokio::time::timeout(limit, both).await;
+    both.expect("both wait for the lock");
+    let third = put(&history, append(9, day(0), 0, 2)).await;
+    assert!(matches!(third, Err(HistoryError::Busy { .. })), "{third:?}");
     assert_eq!(history.outage(), None);
     lock.rollback().await.expect("unlocked");
     for waiting in waiting {
