@@ -39,6 +39,7 @@ mod failure;
 mod fleet;
 mod global_options;
 mod help;
+mod history_backends;
 mod json_mode;
 mod lease;
 mod local_apply;

@@ -35,6 +35,11 @@ pub(crate) fn render_report(
             _ => None,
         })
     };
+    if let Some(before) = summary.events_deleted_before {
+        text.push_str(&format!(
+            "\nThe events of this report are no longer kept: those of reports before {before:.0} were deleted.\n"
+        ));
+    }
     text.push('\n');
     for event in events {
         match &event.event {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bunraku_store::StoreError;
 use bunraku_store::blobs::BlobError;
+use bunraku_store::history::HistoryError;
 
 /// Any failure of a service.
 #[derive(Debug, thiserror::Error)]
@@ -61,6 +62,10 @@ pub enum ServiceError {
     #[error("the store failed")]
     Store(#[from] StoreError),
 
+    /// History failed, and the state store did not.
+    #[error(transparent)]
+    History(HistoryError),
+
     /// A stored document is not what a service wrote.
     #[error("cannot read the document at `{key}`")]
     Document {
@@ -75,6 +80,15 @@ pub enum ServiceError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+}
+
+impl From<HistoryError> for ServiceError {
+    fn from(error: HistoryError) -> Self {
+        match error {
+            HistoryError::Store(error) => Self::Store(error),
+            error => Self::History(error),
+        }
+    }
 }
 
 impl ServiceError {
@@ -113,14 +127,20 @@ impl ServiceError {
 
     /// Returns whether a watch that failed with this can be opened again.
     pub fn is_lost_watch(&self) -> bool {
-        matches!(
-            self,
-            Self::Store(
-                StoreError::Compacted { .. }
-                    | StoreError::Unavailable(_)
-                    | StoreError::OutcomeUnknown(_)
+        self.is_history_outage()
+            || matches!(
+                self,
+                Self::Store(
+                    StoreError::Compacted { .. }
+                        | StoreError::Unavailable(_)
+                        | StoreError::OutcomeUnknown(_)
+                )
             )
-        )
+    }
+
+    /// Returns whether history does not answer. Everything else works.
+    pub fn is_history_outage(&self) -> bool {
+        matches!(self, Self::History(error) if error.is_temporary())
     }
 
     pub fn internal(

@@ -453,6 +453,10 @@ pub fn environment_reactors(environment: &EnvironmentName) -> String {
     format!("{}reactors", environment_prefix(environment))
 }
 
+/// Written by the report service and by operators: the place of history, and where it is moved from.
+pub const HISTORY_PLACE: &str = "history";
+/// Written by the server that moves history, bound to its lease.
+pub const HISTORY_MOVER: &str = "leaders/history";
 /// Reports without their events, by node and run.
 pub const REPORTS: &str = "reports/";
 /// Events of reports that are not yet merged.
@@ -497,6 +501,14 @@ pub fn report_packed(node: &NodeName, run: NodeRunId) -> String {
 /// All events of one node's reports.
 pub fn report_events_of_node(node: &NodeName) -> String {
     format!("{REPORT_EVENTS}{node}/")
+}
+
+/// Returns the time and the run of a key under [`REPORT_TIMES`].
+pub fn parse_report_time(key: &str) -> Option<(Timestamp, NodeRunId)> {
+    let (time, run) = key.strip_prefix(REPORT_TIMES)?.split_once('/')?;
+    let micros = u64::MAX - u64::from_str_radix(time, 16).ok()?;
+    let time = Timestamp::from_microsecond(i64::try_from(micros).ok()?).ok()?;
+    Some((time, run.parse().ok()?))
 }
 
 /// Returns the report and the first event of a key under [`REPORT_EVENTS`].

@@ -53,6 +53,6 @@ pub use node_events::{NoRecorder, NodeEventRecorder};
 pub use nodes::Nodes;
 pub use presence::{Presence, PresenceOptions, SILENT_AGENT, Session};
 pub use reports::{
-    AcceptedBatch, FollowedEvents, NodeRunNews, ReportFilter, ReportHead, ReportOptions,
-    ReportSubscription, Reports,
+    AcceptedBatch, FollowedEvents, HistoryBackends, HistoryMove, HistoryPlace, NodeRunNews,
+    ReportFilter, ReportHead, ReportOptions, ReportSubscription, Reports,
 };

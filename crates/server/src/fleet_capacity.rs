@@ -2,6 +2,8 @@
 //!
 //! `docs/scale.md` explains the figures. This is the only place in the code that has them.
 
+use bunraku_control::HistoryPlace;
+use bunraku_model::ContentPlace;
 use bunraku_wire::api::FleetCapacity;
 
 /// The number of nodes that a cluster carries with content and history in etcd.
@@ -19,12 +21,12 @@ pub(crate) struct Engines {
 }
 
 impl Engines {
-    /// Returns the engines of a server with this kind of store.
-    pub(crate) fn of(store_kind: &str) -> Self {
+    /// Returns the engines of a fleet with this kind of store, and with these places.
+    pub(crate) fn of(store_kind: &str, content: ContentPlace, history: HistoryPlace) -> Self {
         let is_etcd = store_kind == "etcd";
         Self {
-            content_in_etcd: is_etcd,
-            history_in_etcd: is_etcd,
+            content_in_etcd: is_etcd && content.is_default(),
+            history_in_etcd: is_etcd && history == HistoryPlace::Store,
         }
     }
 
@@ -63,7 +65,7 @@ mod tests {
     #[test]
     fn advice_begins_at_half_of_what_the_engines_carry() {
         let half = NODES_WITH_ETCD_ALONE / 2;
-        let etcd = Engines::of("etcd");
+        let etcd = Engines::of("etcd", ContentPlace::Default, HistoryPlace::Store);
         assert_eq!(etcd.advice(half - 1), None);
         let advice = etcd.advice(half).expect("half of the nodes are there");
         assert!(!advice.is_exceeded());
@@ -77,20 +79,18 @@ mod tests {
 
     #[test]
     fn only_the_engines_that_are_missing_are_named() {
-        let with_content = Engines {
-            content_in_etcd: false,
-            history_in_etcd: true,
-        };
+        let with_content = Engines::of("etcd", ContentPlace::S3, HistoryPlace::Store);
         let advice = sentence(with_content, 4_000).expect("history is in etcd");
         assert!(
             advice.ends_with("without PostgreSQL for history"),
             "{advice}"
         );
-        let both = Engines {
-            content_in_etcd: false,
-            history_in_etcd: false,
-        };
+        let with_history = Engines::of("etcd", ContentPlace::Default, HistoryPlace::Postgresql);
+        let advice = sentence(with_history, 4_000).expect("content is in etcd");
+        assert!(advice.ends_with("without S3 for content"), "{advice}");
+        let both = Engines::of("etcd", ContentPlace::S3, HistoryPlace::Postgresql);
         assert_eq!(sentence(both, 1_000_000), None);
-        assert_eq!(sentence(Engines::of("embedded"), 1_000_000), None);
+        let embedded = Engines::of("embedded", ContentPlace::Default, HistoryPlace::Store);
+        assert_eq!(sentence(embedded, 1_000_000), None);
     }
 }

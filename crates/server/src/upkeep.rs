@@ -54,7 +54,7 @@ pub(crate) struct Upkeep {
     pub(crate) audit: AuditLog,
     pub(crate) clock: Clock,
     pub(crate) fleet: Arc<FleetMetrics>,
-    pub(crate) engines: Engines,
+    pub(crate) store_kind: &'static str,
     pub(crate) options: UpkeepOptions,
 }
 
@@ -86,10 +86,12 @@ impl Upkeep {
     }
 
     /// Says in the log and in a metric how many nodes the engines carry.
-    fn watch_capacity(&self) {
-        self.fleet.set_capacity(self.engines.carries().unwrap_or(0));
+    async fn watch_capacity(&self) -> Result<(), ServiceError> {
+        let history = self.reports.history_state().await?.active;
+        let engines = Engines::of(self.store_kind, self.blobs.active_place(), history);
+        self.fleet.set_capacity(engines.carries().unwrap_or(0));
         let nodes = self.fleet.nodes().unwrap_or(0);
-        if let Some(advice) = self.engines.advice(nodes) {
+        if let Some(advice) = engines.advice(nodes) {
             tracing::warn!(
                 nodes,
                 carries = advice.carries,
@@ -97,6 +99,7 @@ impl Upkeep {
                 "there are nearly as many nodes as this cluster carries; see docs/scale.md"
             );
         }
+        Ok(())
     }
 
     async fn expire(&self) -> Result<(), ServiceError> {
@@ -106,10 +109,17 @@ impl Upkeep {
     }
 
     async fn collect(&self) -> Result<(), ServiceError> {
-        self.watch_capacity();
+        self.watch_capacity().await?;
         // Collect everything that references content before the content itself.
         let catalogs = self.catalogs.collect().await?;
-        let old = self.reports.upkeep().await?;
+        let old = match self.reports.upkeep().await {
+            // Nothing else waits for history.
+            Err(error) if error.is_history_outage() => {
+                tracing::warn!(error = %error, "old reports are deleted later");
+                0
+            }
+            deleted => deleted?,
+        };
         tracing::debug!(old, "deleted old reports");
         let code = self.releases.codes_in_use().await?;
         let code = self.environments.prune(&code).await?;

@@ -21,7 +21,6 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::fleet_capacity::Engines;
 use crate::services::{ServerIdentity, ServiceSet, Services};
 use crate::store_upkeep::StoreUpkeep;
 use crate::upkeep::Upkeep;
@@ -41,8 +40,8 @@ use bunraku_compile::{
 use bunraku_control::former_keys::move_former_keys;
 use bunraku_control::{
     Access, AuditLog, AuditOptions, CertificateOptions, Certificates, Clock, CommandOptions,
-    Commands, ContentPlacement, Epoch, FactHooks, FactOptions, Facts, Metrics, Nodes, Presence,
-    PresenceOptions, ReportOptions, Reports, RestoreSigns, ServiceError,
+    Commands, ContentPlacement, Epoch, FactHooks, FactOptions, Facts, HistoryBackends, Metrics,
+    Nodes, Presence, PresenceOptions, ReportOptions, Reports, RestoreSigns, ServiceError,
 };
 use bunraku_cues::reactors::{FactNews, ReactorInbox, ReactorLinks};
 use bunraku_cues::{Locks, Once, Reactors, Triggers};
@@ -82,6 +81,8 @@ pub struct ServiceOptions {
     pub compiles: CompileOptions,
     pub releases: ReleaseOptions,
     pub reports: ReportOptions,
+    /// The backends of history beside the state store.
+    pub history: HistoryBackends,
     pub orchestration: OrchestrationOptions,
     /// The facts that nodes may see of each other.
     pub visible_facts: bunraku_query::VisibleFacts,
@@ -111,6 +112,7 @@ impl ServiceOptions {
             compiles: CompileOptions::default(),
             releases: ReleaseOptions::default(),
             reports: ReportOptions::default(),
+            history: HistoryBackends::default(),
             orchestration: OrchestrationOptions::default(),
             visible_facts: bunraku_query::VisibleFacts::default(),
             upkeep: UpkeepOptions::default(),
@@ -167,7 +169,11 @@ impl Wiring {
         }
         even_without_majority(move_former_keys(&parts.store)).await?;
         let blobs = parts.blobs.clone();
+        let has_majority = parts.store.without_majority_for().is_none();
         let services = Services::from(build_services(options, parts).await?);
+        if has_majority {
+            services.reports.choose_history().await?;
+        }
         if options.exclusive_store {
             services.compiles.bury_claims().await?;
         }
@@ -182,7 +188,7 @@ impl Wiring {
             audit: services.audit.clone(),
             clock: services.clock.clone(),
             fleet: Arc::clone(&services.metrics.fleet),
-            engines: Engines::of(options.store_kind),
+            store_kind: options.store_kind,
             options: options.upkeep.clone(),
         };
         let keeper = LeaseKeeper::new(services.store.clone(), options.compiles.lease);
@@ -293,6 +299,11 @@ fn of_services(services: &Services, stop: &CancellationToken) -> Vec<BackgroundT
     tasks.push(Box::pin(
         async move { facts.run_workers(metrics, until).await },
     ));
+    let (reports, until) = (services.reports.clone(), stop.clone());
+    let server = services.identity.id.to_string();
+    tasks.push(Box::pin(async move {
+        reports.run_history(&server, until).await
+    }));
     let (access, until) = (services.access.clone(), stop.clone());
     tasks.push(Box::pin(async move { access.run(until).await }));
     let (queries, until) = (services.queries.clone(), stop.clone());
@@ -425,6 +436,7 @@ async fn build_services(
         clock.clone(),
         options.reports.clone(),
     )
+    .with_history(blobs.clone(), options.history.clone())
     .with_recorder(Arc::new(inbox.clone()));
     let queries = Queries::new(store.clone(), blobs.clone(), reports.clone(), limits)
         .with_visible_facts(options.visible_facts.clone())

@@ -8,7 +8,8 @@ use bunraku_model::{CodeId, NodeName, default_environment};
 use bunraku_server::Services;
 use bunraku_server::backstage::CompileQueue;
 use bunraku_store::blobs::{BlobOptions, StoreBlobs};
-use bunraku_store::testing::MemoryStore;
+use bunraku_store::history::SharedHistory;
+use bunraku_store::testing::{MemoryHistory, MemoryStore};
 use bunraku_store::{Range, SharedStore, Transaction};
 use bunraku_wire::api::{
     CompileReason, CreateRelease, DeployedCode, EventStatus, LastCompile, ReleaseTo, ReportEvent,
@@ -110,7 +111,12 @@ impl Fleet {
         let disks = disks();
         let directory = disks.path().join("servers");
         let (known, time) = (store.clone(), clock.clone());
-        let servers = Servers::new(known, time, compiler, chance, strike, directory);
+        // Every other fleet has a history of its own, as with PostgreSQL.
+        let history: Option<SharedHistory> = match plan.seed % 2 {
+            0 => None,
+            _ => Some(Arc::new(MemoryHistory::new())),
+        };
+        let servers = Servers::new((known, history), time, compiler, chance, strike, directory);
         let mut fleet = Self {
             ordered_runs_left: plan.ordered_runs,
             plan,

@@ -40,7 +40,7 @@ impl JitterStore {
         self.dead.store(true, Ordering::SeqCst);
     }
 
-    async fn pass<T>(&self, work: impl Future<Output = T>) -> T {
+    pub(crate) async fn pass<T>(&self, work: impl Future<Output = T>) -> T {
         self.alive().await;
         let struck = self.strike.count();
         tokio::time::sleep(self.chance.up_to(LONGEST)).await;

@@ -19,6 +19,7 @@ mod compiler;
 mod cue_checker;
 mod cues;
 mod fleet;
+mod jitter_history;
 mod jitter_store;
 mod servers;
 mod strike;

@@ -6,19 +6,21 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bunraku_compile::ReleaseOptions;
-use bunraku_control::{AuditOptions, Clock, FactOptions, ReportOptions};
+use bunraku_control::{AuditOptions, Clock, FactOptions, HistoryBackends, ReportOptions};
 use bunraku_model::{NodeName, ServerId};
 use bunraku_orchestrate::OrchestrationOptions;
 use bunraku_server::backstage::{CommandStream, CompileOptions, ConnectedAgent, RunningServices};
 use bunraku_server::{ServiceOptions, Services, StoreUpkeepOptions, UpkeepOptions, WiringParts};
 use bunraku_store::SharedStore;
 use bunraku_store::blobs::{BlobOptions, StoreBlobs};
+use bunraku_store::history::SharedHistory;
 use bunraku_wire::Authority;
 use bunraku_wire::api::StreamMessage;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
+use crate::jitter_history::JitterHistory;
 use crate::jitter_store::JitterStore;
 use crate::strike::KillSwitch;
 use crate::{Chance, CountingCompiler};
@@ -60,6 +62,8 @@ pub(crate) struct Servers {
     pub(crate) strike: Arc<KillSwitch>,
     pub(crate) chance: Chance,
     pub(crate) store: SharedStore,
+    /// The history that all servers share; without one, history is in the store.
+    history: Option<SharedHistory>,
     pub(crate) clock: Clock,
     pub(crate) compiler: CountingCompiler,
     authority: Arc<Authority>,
@@ -68,7 +72,7 @@ pub(crate) struct Servers {
 
 impl Servers {
     pub(crate) fn new(
-        store: SharedStore,
+        (store, history): (SharedStore, Option<SharedHistory>),
         clock: Clock,
         compiler: CountingCompiler,
         chance: Chance,
@@ -82,6 +86,7 @@ impl Servers {
             strike: Arc::new(strike),
             chance,
             store,
+            history,
             clock,
             compiler,
             authority: authority(),
@@ -156,7 +161,18 @@ impl Servers {
             server: ServerId(Uuid::from_u128(u128::from(number))),
             compiler: Some(Box::new(self.compiler.clone())),
         };
-        let options = self.options();
+        let postgresql = self.history.clone().map(|history| {
+            let history: SharedHistory = Arc::new(JitterHistory::new(history, Arc::clone(&jitter)));
+            history
+        });
+        let options = ServiceOptions {
+            history: HistoryBackends {
+                begin_with_postgresql: postgresql.is_some(),
+                postgresql,
+                embedded: None,
+            },
+            ..self.options()
+        };
         let backstage = Arc::new(OnceLock::new());
         let started = Arc::clone(&backstage);
         let mut requests = JoinSet::new();

@@ -50,6 +50,7 @@ pub(crate) mod signer;
 pub(crate) mod states;
 pub(crate) mod status;
 pub(crate) mod store;
+mod store_history;
 pub(crate) mod token;
 pub(crate) mod trigger;
 pub(crate) mod version;

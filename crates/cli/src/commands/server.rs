@@ -33,6 +33,7 @@ use crate::content_settings;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::history_backends;
 use crate::signals::{end_with_parent, termination_signal};
 use crate::signer_link::{self, SignerFor};
 use crate::store_identity::StoreIdentity;
@@ -179,6 +180,9 @@ async fn start(
     let section = &file.server;
     let mut options = server_options(arguments, section, data_dir, opened.exclusive, member)?;
     options.router.delay = wiring.delay;
+    let data = &options.services.data_dir;
+    let history = history_backends::open(&section.history, data, opened.exclusive).await?;
+    options.services.history = history;
     options.services.was_copied = opened
         .copied
         .as_ref()
@@ -425,9 +429,12 @@ fn server_options(
             leader_ttl: SERVER_TTL,
             ..bunraku_compile::ReleaseOptions::default()
         },
+        history: Default::default(),
         reports: ReportOptions {
             kept_per_node: section.reports.kept_per_node,
             kept_for: section.reports.kept_for.0,
+            events_kept_for: section.history.events_kept_for.0,
+            heads_kept_for: section.history.reports_kept_for.0,
             bytes_per_node: section.limits.node_report_bytes,
             open_bytes_per_node: section.limits.node_open_report_bytes,
             bytes_per_report: section.limits.report_bytes,

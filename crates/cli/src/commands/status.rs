@@ -175,6 +175,15 @@ fn judge(answers: &Answers) -> Status {
             hint: "see `bunraku store status`; nothing is lost, and servers try again".to_owned(),
         });
     }
+    if let Some(history) = &answers.server.history
+        && let Some(why) = &history.outage
+    {
+        problems.push(Problem {
+            problem: format!("history is unavailable: {why}"),
+            hint: "start PostgreSQL or repair it; agents keep their reports and send them later"
+                .to_owned(),
+        });
+    }
     if let Some(capacity) = &answers.server.capacity
         && capacity.is_exceeded()
     {

@@ -8,6 +8,7 @@ use bunraku_wire::api::{ContentStatus, MoveContentRequest, StoreStatus};
 use bunraku_wire::endpoints::{MoveContent, ShowStore};
 use clap::{Subcommand, ValueEnum};
 
+use super::store_history::{self, MoveHistoryArguments};
 use crate::connection::failed;
 use crate::context::Context;
 use crate::exit::Exit;
@@ -44,6 +45,8 @@ progress. Exit code 3: some content cannot be moved.")]
         #[arg(long)]
         no_wait: bool,
     },
+    /// Move history: reports and their events
+    History(MoveHistoryArguments),
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -76,6 +79,9 @@ pub(crate) fn run(command: StoreCommand, context: &Context) -> Result<Exit, Fail
             }
             StoreCommand::Move(MoveCommand::Content { to, no_wait }) => {
                 move_content(&client, to.into(), no_wait, json).await
+            }
+            StoreCommand::Move(MoveCommand::History(arguments)) => {
+                store_history::move_history(&client, &arguments, json).await
             }
         }
     })
@@ -173,7 +179,7 @@ fn exit(status: &StoreStatus) -> Exit {
     if status.content.stuck_count > 0 {
         return Exit::SomeNodesFailed;
     }
-    Exit::Done
+    store_history::exit(&status.history)
 }
 
 fn render(status: &StoreStatus) -> String {
@@ -207,5 +213,6 @@ fn render(status: &StoreStatus) -> String {
             "\nhint: check the S3 server and `[server.content]`; nothing is lost, and servers try again\n",
         );
     }
+    text.push_str(&format!("\n{}", store_history::render(&status.history)));
     text
 }

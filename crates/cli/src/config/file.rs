@@ -8,7 +8,9 @@ use bunraku_compile::code::CodeOptions;
 use bunraku_model::{EnvironmentName, OrderingMode, VolatileFacts};
 use serde::Deserialize;
 
-use super::{ClusterSection, ContentSection, DEFAULT_PORT, PuppetSection, SignerSection};
+use super::{
+    ClusterSection, ContentSection, DEFAULT_PORT, HistorySection, PuppetSection, SignerSection,
+};
 use crate::duration::HumanDuration;
 
 const fn days(days: u64) -> HumanDuration {
@@ -57,6 +59,7 @@ pub(crate) struct ServerSection {
     pub(crate) cluster: ClusterSection,
     pub(crate) facts: FactsSection,
     pub(crate) reports: ReportsSection,
+    pub(crate) history: HistorySection,
     pub(crate) compile: CompileSection,
     pub(crate) releases: ReleasesSection,
     pub(crate) queries: QueriesSection,
@@ -80,6 +83,7 @@ impl Default for ServerSection {
             cluster: ClusterSection::default(),
             facts: FactsSection::default(),
             reports: ReportsSection::default(),
+            history: HistorySection::default(),
             compile: CompileSection::default(),
             releases: ReleasesSection::default(),
             queries: QueriesSection::default(),
@@ -327,7 +331,7 @@ impl Default for AuditSection {
     }
 }
 
-/// The retention of reports.
+/// The retention of reports in the state store.
 #[derive(Deserialize, Debug)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ReportsSection {

@@ -7,6 +7,7 @@
 mod cluster;
 mod content;
 mod file;
+mod history;
 mod puppet;
 mod signer;
 
@@ -20,6 +21,7 @@ pub(crate) use file::{
     AgentSection, AuthorityKind, ConfigFile, GitSection, PuppetCompileSection, RunMethodKind,
     ServerSection, StoreKind, StoreSection,
 };
+pub(crate) use history::{HistoryKind, HistorySection};
 pub(crate) use puppet::PuppetSection;
 pub(crate) use signer::SignerSection;
 
@@ -93,7 +95,7 @@ mod tests {
                   |
                 3 | liten = 1
                   | ^^^^^
-                unknown field `liten`, expected one of `listen`, `name`, `names`, `data_dir`, `health_listen`, `agent_silence`, `store`, `content`, `authority`, `certificates`, `limits`, `cluster`, `facts`, `reports`, `compile`, `releases`, `queries`, `audit`
+                unknown field `liten`, expected one of `listen`, `name`, `names`, `data_dir`, `health_listen`, `agent_silence`, `store`, `content`, `authority`, `certificates`, `limits`, `cluster`, `facts`, `reports`, `history`, `compile`, `releases`, `queries`, `audit`
             "#]],
         );
     }

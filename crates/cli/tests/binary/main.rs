@@ -45,6 +45,7 @@ mod signer;
 mod ssh;
 mod status;
 mod store_full;
+mod store_history;
 mod support;
 mod triggers;
 mod usage;

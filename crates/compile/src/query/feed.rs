@@ -280,7 +280,18 @@ impl Feed {
     ) -> Option<IndexedReport> {
         let reports = &self.queries.reports;
         let (head, events) = loop {
-            let read = reports.differences_from(node, run, in_index.next).await;
+            let read = match reports.differences_from(node, run, in_index.next).await {
+                // The rest of the index does not wait for history. The events are read with the
+                // next change of the node.
+                Err(error) if error.is_history_outage() => {
+                    let head = reports.head_of(node, run).await.ok()??;
+                    let row = node_reports::report_row(&head);
+                    let mut index = self.queries.write();
+                    index.extend_report(node, &run.to_string(), row, Vec::new());
+                    return None;
+                }
+                read => read,
+            };
             if let ControlFlow::Break(found) = check_read(node, read).await {
                 break found??;
             }

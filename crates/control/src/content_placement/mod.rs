@@ -234,6 +234,11 @@ impl ContentPlacement {
         self.blobs.check_s3().await
     }
 
+    /// Returns the place that new content goes to.
+    pub fn active(&self) -> ContentPlace {
+        self.blobs.active_place()
+    }
+
     /// Returns the problem of the last request to S3, if it had one.
     pub fn s3_problem(&self) -> Option<String> {
         self.blobs.s3_problem()

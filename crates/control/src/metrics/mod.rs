@@ -83,6 +83,8 @@ pub struct Metrics {
     datastores_healthy: Gauge,
     datastore_changes: Gauge,
     pub without_majority: Gauge,
+    /// The seconds for which history has not answered.
+    pub history_unavailable: Gauge,
     space: SpaceMetrics,
 }
 
@@ -113,6 +115,7 @@ impl Default for Metrics {
             datastores_healthy: Gauge::default(),
             datastore_changes: Gauge::default(),
             without_majority: Gauge::default(),
+            history_unavailable: Gauge::default(),
             space: SpaceMetrics::default(),
             registry: Registry::default(),
         };
@@ -215,6 +218,11 @@ impl Default for Metrics {
             "cluster_without_majority_seconds",
             "Seconds without a majority of the datastores; 0 with a majority",
             metrics.without_majority.clone(),
+        );
+        registry.register(
+            "history_unavailable_seconds",
+            "Seconds for which history has not answered; 0 while it does",
+            metrics.history_unavailable.clone(),
         );
         metrics.compiles.register(&mut registry);
         metrics.fleet.register(&mut registry);

@@ -1,5 +1,6 @@
 //! Live events: of one run, or of all nodes.
 //!
+//! Both follow the heads in the state store, and read the events of each new version from history.
 //! Both continue where a reader left off: the events of one run by their number,
 //! those of all nodes by the store's revision.
 
@@ -11,6 +12,7 @@ use bunraku_wire::api::{NumberedEvent, ReportEvent, ReportStreamMessage};
 use futures::StreamExt;
 
 use super::Reports;
+use super::head::ReportHead;
 use crate::{ServiceError, document, keys};
 
 /// The events of one run, from a number to its end.
@@ -43,8 +45,8 @@ impl Reports {
         cursor: Option<&str>,
     ) -> Result<EventStream, ServiceError> {
         let prefix = match node {
-            Some(node) => keys::report_events_of_node(node),
-            None => keys::REPORT_EVENTS.to_owned(),
+            Some(node) => keys::reports_of(node),
+            None => keys::REPORTS.to_owned(),
         };
         let mut ready = VecDeque::new();
         let after = match cursor {
@@ -93,8 +95,8 @@ impl FollowedEvents {
         let connection = keys::node_connection(&self.node);
         let mut moves = (self.reports.store.watch(&connection, WatchStart::Now)).await?;
         loop {
-            let head = self.reports.head(&self.node, self.run).await?;
-            if let Some(head) = head.map(|known| known.document) {
+            let head = self.reports.head_of(&self.node, self.run).await?;
+            if let Some(head) = head {
                 if head.next > self.next {
                     let events = self.reports.events_of(&head, self.next).await?;
                     self.ready.extend(events);
@@ -136,17 +138,17 @@ impl EventStream {
             }
             match self.take().await {
                 Ok(()) => {}
-                Err(StoreError::Compacted { .. }) => {
+                Err(ServiceError::Store(StoreError::Compacted { .. })) => {
                     self.after = newest_revision(&*self.reports.store).await?;
                     self.changes = None;
                     return Ok(ReportStreamMessage::Gap);
                 }
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(error),
             }
         }
     }
 
-    async fn take(&mut self) -> Result<(), StoreError> {
+    async fn take(&mut self) -> Result<(), ServiceError> {
         let changes = match &mut self.changes {
             Some(changes) => changes,
             None => {
@@ -160,26 +162,37 @@ impl EventStream {
             return Ok(());
         };
         let batch = batch?;
-        self.after = batch.revision;
         for change in &batch.changes {
             let Change::Put(entry) = change else {
                 continue;
             };
-            let Some((node, run, _)) = keys::parse_report_events(&entry.key) else {
+            if keys::parse_report(&entry.key).is_none() {
+                continue;
+            }
+            let head: ReportHead = match document::decode(entry) {
+                Ok(head) => head,
+                Err(error) => {
+                    tracing::error!(error = %error, "ignoring a report that cannot be read");
+                    continue;
+                }
+            };
+            // Versions without new events: a repeat, or events that were moved.
+            let Some(first) = head.newest_batch else {
                 continue;
             };
-            match document::decode(entry) {
-                Ok(events) => self.ready.push_back(ReportStreamMessage::Events {
-                    cursor: batch.revision.to_string(),
-                    node,
-                    run,
-                    events,
-                }),
-                Err(error) => {
-                    tracing::error!(error = %error, "ignoring events that cannot be read");
-                }
-            }
+            let events = match self.reports.events_of(&head, first).await {
+                // The report was deleted meanwhile.
+                Err(ServiceError::NotFound { .. }) => continue,
+                events => events?,
+            };
+            self.ready.push_back(ReportStreamMessage::Events {
+                cursor: batch.revision.to_string(),
+                node: head.node,
+                run: head.run,
+                events,
+            });
         }
+        self.after = batch.revision;
         Ok(())
     }
 }

@@ -4,18 +4,21 @@
 //! gap and names the expected number, and returns what to store.
 
 use bunraku_model::{ContentId, NodeName, NodeRunId};
+use bunraku_store::history::{HistoryRecord, RecordId, in_microseconds};
 use bunraku_wire::api::{
     EventCounts, EventStatus, FailedResource, NumberedEvent, OmittedEvents, ReportBatch,
     ReportEvent, ReportReceipt, ReportRepeats, ReportState, ReportSummary, ResourceEvent,
-    RunFinished, RunStarted,
+    RunEnding, RunFinished, RunStarted,
 };
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::ServiceError;
+use crate::{ServiceError, document};
 
 /// The number of failed resources that a head names.
 const FAILURES_NAMED: usize = 5;
+/// The status of a run that has not ended.
+const UNFINISHED: &str = "unfinished";
 /// The number of characters of a failure's message that a head keeps.
 const MESSAGE_KEPT: usize = 500;
 
@@ -47,6 +50,13 @@ pub struct ReportHead {
     /// `true` if the events are few and stay in their batches.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub small: bool,
+    /// `true` if the events are in a history of their own, and not in the store.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub elsewhere: bool,
+    /// The number of the first event of the batch that led to this version of the head. Absent if
+    /// something else did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub newest_batch: Option<u64>,
     /// Later runs of the node's schedule with the same result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repeats: Option<ReportRepeats>,
@@ -85,13 +95,15 @@ impl ReportHead {
             return Ok(BatchEffect::Nothing(ReportReceipt { next, finished }));
         }
         let mut head = known;
+        let newest_batch = events.first().map(|event| event.number);
         for event in &events {
             match &mut head {
                 None => head = Some(Self::begin(event, arrival)?),
                 Some(head) => head.note(event, arrival.now)?,
             }
         }
-        let head = Box::new(head.expect("there was an event, and it began the report"));
+        let mut head = Box::new(head.expect("there was an event, and it began the report"));
+        head.newest_batch = newest_batch;
         Ok(BatchEffect::Store { head, events })
     }
 
@@ -108,12 +120,14 @@ impl ReportHead {
             failures: Vec::new(),
             omitted: 0,
             next: 1,
-            first_received: arrival.now,
+            first_received: in_microseconds(arrival.now),
             last_received: arrival.now,
             bytes: 0,
             content: None,
             packed: false,
             small: false,
+            elsewhere: false,
+            newest_batch: None,
             repeats: None,
         })
     }
@@ -152,6 +166,38 @@ impl ReportHead {
         }
     }
 
+    /// Of two versions of a head, the newer one has the higher number.
+    pub(super) fn version(&self) -> u64 {
+        let repeats = self.repeats.map_or(0, |repeats| repeats.count);
+        self.next.saturating_add(repeats)
+    }
+
+    /// The head as a record of history.
+    pub(super) fn record(&self) -> HistoryRecord {
+        let ending = self.finished.as_ref().map(|finished| finished.ending);
+        HistoryRecord {
+            id: RecordId::new(self.node.as_str(), self.run.to_string()),
+            at: in_microseconds(self.first_received),
+            version: self.version(),
+            status: ending.map_or(UNFINISHED, RunEnding::as_str).to_owned(),
+            is_problem: ending != Some(RunEnding::Succeeded),
+            is_closed: ending.is_some() && !self.elsewhere,
+            head: document::encode(self),
+        }
+    }
+
+    /// The head of a report whose events were moved out of the store.
+    pub(super) fn moved_elsewhere(self) -> Self {
+        Self {
+            elsewhere: true,
+            content: None,
+            packed: false,
+            small: false,
+            newest_batch: None,
+            ..self
+        }
+    }
+
     /// Returns whether all events are where they stay.
     pub(super) fn is_settled(&self) -> bool {
         self.content.is_some() || self.packed || self.small
@@ -164,8 +210,13 @@ impl ReportHead {
         }
     }
 
-    /// The report as callers see it. `lost`: its node is not connected.
-    pub(super) fn summary(self, lost: bool) -> ReportSummary {
+    /// The report as callers see it. `lost`: its node is not connected. The events of reports from
+    /// before the given time are deleted.
+    pub(super) fn summary(
+        self,
+        lost: bool,
+        events_deleted_before: Option<Timestamp>,
+    ) -> ReportSummary {
         let state = match (&self.finished, lost) {
             (Some(_), _) => ReportState::Finished,
             (None, true) => ReportState::Lost,
@@ -183,6 +234,7 @@ impl ReportHead {
             next: self.next,
             first_received: self.first_received,
             last_received: self.last_received,
+            events_deleted_before: events_deleted_before.filter(|it| self.first_received < *it),
             repeats: self.repeats,
         }
     }
@@ -195,7 +247,8 @@ fn new_events(batch: ReportBatch, next: u64) -> Result<Vec<NumberedEvent>, Servi
     for event in batch.events {
         let end = number
             .checked_add(event.width())
-            .filter(|end| *end > number)
+            // No history counts further than this.
+            .filter(|end| *end > number && *end < i64::MAX as u64)
             .ok_or_else(|| ServiceError::invalid("an event has no number or too many"))?;
         if end > wanted {
             if number > wanted {

@@ -1,9 +1,13 @@
 //! The report service: the actions of nodes, event by event.
 //!
-//! A report is a head (small, one key) and its events: one key per batch while
-//! the run is in progress, one value or one blob once it is finished. A batch is stored in one
-//! transaction that compares the head. Of two overlapping batches one wins, and
+//! A report is a head (small, one key) and its events, which are in history (`history`). A batch is
+//! first appended there, and then acknowledged by one transaction in the state store that compares
+//! and replaces the head. A server that dies in between loses nothing: the agent sends the batch
+//! again, and history ignores what it has. Of two overlapping batches one wins, and
 //! the other is dropped or continues after it.
+//!
+//! The state store keeps the heads that are needed now: of unfinished reports, and of the newest
+//! report of each node. History has a copy of every head, for lists.
 //!
 //! A run of the schedule that ends like the one before it, without a change, gets no report: the
 //! report before it counts it (`repeats`).
@@ -14,9 +18,12 @@
 //! Absent: the purpose of a run, and when it starts (`commands`, and the agent).
 
 mod budget;
+mod event_code;
 mod follow;
 mod head;
+mod history;
 mod last_run;
+mod moving;
 mod outputs;
 mod read;
 mod repeats;
@@ -27,14 +34,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bunraku_model::{NodeName, NodeRunId};
-use bunraku_store::blobs::{BlobError, SharedBlobs};
+use bunraku_store::blobs::SharedBlobs;
+use bunraku_store::history::{Appended, EventChunk, HistoryAppend, HistoryRecord};
 use bunraku_store::{SharedStore, Swap, Transaction, compare_and_swap};
 use bunraku_wire::api::{NumberedEvent, ReportBatch, ReportReceipt, RunEnding};
-use serde::{Deserialize, Serialize};
 
 pub use follow::FollowedEvents;
 pub use head::ReportHead;
+use history::{Histories, KnownHistory};
+pub use history::{HistoryBackends, HistoryPlace, StoredHistoryPlace};
 pub(crate) use last_run::StoredLastRun;
+pub use moving::HistoryMove;
 pub use read::ReportFilter;
 pub use subscribe::{NodeRunNews, ReportSubscription};
 
@@ -48,17 +58,24 @@ pub use outputs::NodeOutput;
 /// The most bytes of events of a finished report that stay in their batches. Moving them would cost
 /// a write.
 const LARGEST_SMALL: u64 = 8 << 10;
+/// The delay before a retry after the store or history was unavailable.
+const RETRY: Duration = Duration::from_millis(500);
 /// The number of folded requests whose ids lead to the report of the run that served them.
 const ALSO_INDEXED: usize = 64;
 
 /// The limits on stored reports.
 #[derive(Clone, Debug)]
 pub struct ReportOptions {
-    /// The most reports of one node. Beyond this, the oldest are deleted.
+    /// The most reports of one node in the state store. Beyond this, the oldest are deleted.
     pub kept_per_node: usize,
-    /// The age at which reports are deleted.
+    /// The age at which reports in the state store are deleted.
     pub kept_for: Duration,
-    /// The bytes of all reports of one node. Beyond this, the oldest are deleted.
+    /// The age at which events are deleted in a history of its own.
+    pub events_kept_for: Duration,
+    /// The age at which reports are deleted in a history of its own.
+    pub heads_kept_for: Duration,
+    /// The bytes of all reports of one node in the state store. Beyond this, the oldest are
+    /// deleted.
     pub bytes_per_node: u64,
     /// The bytes of all unfinished reports of one node. Further events are refused.
     pub open_bytes_per_node: u64,
@@ -75,6 +92,8 @@ impl Default for ReportOptions {
         Self {
             kept_per_node: 100,
             kept_for: Duration::from_secs(30 * 24 * 3_600),
+            events_kept_for: Duration::from_secs(14 * 24 * 3_600),
+            heads_kept_for: Duration::from_secs(90 * 24 * 3_600),
             bytes_per_node: 256 << 20,
             open_bytes_per_node: 64 << 20,
             open_per_node: 50,
@@ -84,14 +103,11 @@ impl Default for ReportOptions {
     }
 }
 
-/// The most claims that one index entry remembers.
-const MOST_CLAIMS: usize = 8;
-
 /// The handle on the report service.
 #[derive(Clone)]
 pub struct Reports {
     store: SharedStore,
-    blobs: SharedBlobs,
+    histories: Histories,
     clock: Clock,
     options: ReportOptions,
     /// Records the events of runs that reactors ask for.
@@ -110,15 +126,15 @@ pub struct AcceptedBatch {
     pub needs_settling: bool,
 }
 
-/// The location of a run's report.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct ReportPlace {
-    node: NodeName,
-    run: NodeRunId,
-    /// Other nodes that report a run with this id. Ids are chosen by those who request runs, and
-    /// a node could use the id of another node's run.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    also_claimed_by: Vec<NodeName>,
+impl AcceptedBatch {
+    fn nothing_new(receipt: ReportReceipt) -> Self {
+        Self {
+            receipt,
+            stored: 0,
+            ended: None,
+            needs_settling: false,
+        }
+    }
 }
 
 impl Reports {
@@ -128,9 +144,10 @@ impl Reports {
         clock: Clock,
         options: ReportOptions,
     ) -> Self {
+        let histories = Histories::new(store.clone(), blobs, HistoryBackends::default());
         Self {
             store,
-            blobs,
+            histories,
             clock,
             options,
             recorder: Arc::new(NoRecorder),
@@ -141,6 +158,13 @@ impl Reports {
     #[must_use]
     pub fn with_recorder(mut self, recorder: Arc<dyn NodeEventRecorder>) -> Self {
         self.recorder = recorder;
+        self
+    }
+
+    /// Sets the backends of history. Without any, history is in the state store.
+    #[must_use]
+    pub fn with_history(mut self, blobs: SharedBlobs, backends: HistoryBackends) -> Self {
+        self.histories = Histories::new(self.store.clone(), blobs, backends);
         self
     }
 
@@ -155,72 +179,105 @@ impl Reports {
         let batch = &batch;
         compare_and_swap(&*self.store, |refused| async move {
             node_condition::check_refusal(&refused, node)?;
+            let history = if refused.is_empty() {
+                self.histories.current().await?
+            } else {
+                self.histories.refresh().await?
+            };
             let known = self.head(node, run).await?;
             let arrival = BatchArrival {
                 node,
                 run,
                 now: self.clock.now(),
             };
-            if known.is_none()
-                && let Some(repeated) = self.repeat(batch, &arrival).await?
-            {
-                return Ok(repeated);
+            if known.is_none() {
+                if let Some(repeated) = self.repeat(batch, &arrival).await? {
+                    return Ok(repeated);
+                }
+                if let Some(receipt) = self.known_before(&history, &arrival, batch).await? {
+                    return Ok(Swap::Done(AcceptedBatch::nothing_new(receipt)));
+                }
             }
             let before = known.as_ref().map(|known| known.document.clone());
             let written = before.as_ref().map_or(0, |head| head.bytes);
             let batch = self.within_report(batch.clone(), written);
             let (mut head, events) = match ReportHead::accept(before, batch, &arrival)? {
                 BatchEffect::Nothing(receipt) => {
-                    return Ok(Swap::Done(AcceptedBatch {
-                        receipt,
-                        stored: 0,
-                        ended: None,
-                        needs_settling: false,
-                    }));
+                    return Ok(Swap::Done(AcceptedBatch::nothing_new(receipt)));
                 }
                 BatchEffect::Store { head, events } => (head, events),
             };
             head.bytes += document::encode(&events).len() as u64;
-            head.small = head.finished.is_some() && head.bytes <= LARGEST_SMALL;
+            let in_store = history.is_in_store();
+            head.small = in_store && head.finished.is_some() && head.bytes <= LARGEST_SMALL;
+            head.elsewhere = !in_store;
             self.check_budget(&head, written, known.is_none()).await?;
             // Before the end of the run becomes visible, because others wait for that.
             let now = arrival.now;
             outputs::note(&self.store, node, run, &events, now).await?;
+            let transaction = node_condition::when_exists(node);
+            let append = append_of(&head, &events, known.is_none());
+            let (transaction, appended) = history.active()?.append(transaction, append).await?;
+            match appended {
+                Appended::Stored { at } if known.is_none() => head.first_received = at,
+                Appended::Stored { .. } => {}
+                Appended::Closed(record) => {
+                    let head: ReportHead = decode_record(&record)?;
+                    return Ok(Swap::Done(AcceptedBatch::nothing_new(head.receipt())));
+                }
+            }
             let taken = AcceptedBatch {
                 receipt: head.receipt(),
                 stored: events.len(),
                 ended: head.finished.as_ref().map(|finished| finished.ending),
                 needs_settling: head.finished.is_some(),
             };
-            let transaction = self.store_events(known.as_ref(), &head, &events).await?;
-            Ok(Swap::Write(transaction, taken))
+            let transaction = history.when_unchanged(transaction);
+            let transaction = self.acknowledge(transaction, known.as_ref(), &head, &events);
+            Ok(Swap::Write(transaction.await?, taken))
         })
         .await
     }
 
-    async fn store_events(
+    /// Returns the receipt of a report that was acknowledged before, and whose head the state
+    /// store no longer has. A message may be late by any time.
+    async fn known_before(
         &self,
+        history: &KnownHistory,
+        arrival: &BatchArrival<'_>,
+        batch: &ReportBatch,
+    ) -> Result<Option<ReportReceipt>, ServiceError> {
+        // The state store has every head of its own, and the first batch asks the active backend
+        // when it is appended.
+        if history.from.is_none() && (history.is_in_store() || batch.first == 0) {
+            return Ok(None);
+        }
+        let record = self.histories.record(arrival.node, arrival.run).await?;
+        match record.filter(|record| record.is_closed) {
+            Some(record) => Ok(Some(decode_record(&record)?.receipt())),
+            None => Ok(None),
+        }
+    }
+
+    /// Adds what makes a batch visible, and acknowledges it.
+    async fn acknowledge(
+        &self,
+        transaction: Transaction,
         known: Option<&Versioned<ReportHead>>,
         head: &ReportHead,
         events: &[NumberedEvent],
     ) -> Result<Transaction, ServiceError> {
         let (node, run) = (&head.node, head.run);
         let key = keys::report(node, run);
-        let mut transaction = node_condition::when_exists(node)
+        let mut transaction = transaction
             .when_unchanged(&key, known.map(|known| &known.entry))
-            .put(key, document::encode(head))
-            .put(
-                keys::report_events(node, run, events[0].number),
-                document::encode(&events),
-            );
-        if known.is_none() {
-            transaction = self.index(transaction, head).await?;
-        }
+            .put(key, document::encode(head));
         let open = keys::open_report(node, run);
-        transaction = match (known.is_some(), head.small) {
-            (false, false) => transaction.put(open, ""),
-            (true, true) => transaction.delete(open),
-            (false, true) | (true, false) => transaction,
+        let is_open = head.finished.is_none() || !(head.small || head.elsewhere);
+        transaction = match (known.is_some(), is_open) {
+            (false, true) => transaction.put(open, ""),
+            (true, false) => transaction.delete(open),
+            (false, false) | (true, true) => transaction,
         };
         if head.finished.is_some() {
             transaction = last_run::note(&*self.store, transaction, head).await?;
@@ -232,41 +289,6 @@ impl Reports {
             events,
         };
         Ok(self.recorder.report_events(transaction, &new))
-    }
-
-    /// Adds every index entry that leads to a new report. An entry that leads to a report of
-    /// another node stays as it is, and notes that this node claims it too.
-    async fn index(
-        &self,
-        mut transaction: Transaction,
-        head: &ReportHead,
-    ) -> Result<Transaction, ServiceError> {
-        let place = ReportPlace {
-            node: head.node.clone(),
-            run: head.run,
-            also_claimed_by: Vec::new(),
-        };
-        for id in indexed_ids(head) {
-            let key = keys::report_id(id);
-            let known = document::read::<ReportPlace>(&*self.store, &key).await?;
-            let entry = known.as_ref().map(|known| &known.entry);
-            transaction = transaction.when_unchanged(&key, entry);
-            transaction = match known.map(|known| known.document) {
-                Some(mut other) if other.node != head.node => {
-                    let claims = &mut other.also_claimed_by;
-                    if !claims.contains(&head.node) && claims.len() < MOST_CLAIMS {
-                        claims.push(head.node.clone());
-                    }
-                    tracing::warn!(node = %head.node, run = %id, of = %other.node, "a node reports a run under the id of another node's run");
-                    transaction.put(key, document::encode(&other))
-                }
-                _ => transaction.put(key, document::encode(&place)),
-            };
-        }
-        Ok(transaction.put(
-            keys::report_time(head.first_received, head.run),
-            document::encode(&place),
-        ))
     }
 
     async fn head(
@@ -293,6 +315,30 @@ fn indexed_ids(head: &ReportHead) -> impl Iterator<Item = NodeRunId> + '_ {
     ids.into_iter()
 }
 
-fn blob_error(error: BlobError) -> ServiceError {
-    ServiceError::content("cannot use a report's events", error)
+/// The ids of requests that the report's run also served.
+fn aliases_of(head: &ReportHead) -> Vec<String> {
+    let ids = indexed_ids(head).filter(|id| *id != head.run);
+    ids.map(|id| id.to_string()).collect()
+}
+
+/// A batch as history stores it.
+fn append_of(head: &ReportHead, events: &[NumberedEvent], is_new: bool) -> HistoryAppend {
+    HistoryAppend {
+        record: head.record(),
+        also: if is_new { aliases_of(head) } else { Vec::new() },
+        is_new,
+        events: events.first().map(|first| EventChunk {
+            first: first.number,
+            end: head.next,
+            content: event_code::encode(events),
+        }),
+    }
+}
+
+/// Reads the head in a record of history.
+fn decode_record(record: &HistoryRecord) -> Result<ReportHead, ServiceError> {
+    serde_json::from_slice(&record.head).map_err(|error| {
+        let what = format!("cannot read the report of run {}", record.id.id);
+        ServiceError::internal(what, error)
+    })
 }

@@ -1,45 +1,38 @@
 //! Reading reports: lists, single reports, events.
 
-use std::collections::{BTreeSet, HashMap};
-use std::io::{BufRead, BufReader};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use bunraku_model::{Connection, ContentId, NodeName, NodeRunId};
-use bunraku_store::Range;
+use bunraku_model::{Connection, NodeName, NodeRunId};
+use bunraku_store::history::{
+    FoundRecord, HistoryFilter, HistoryPosition, HistoryRecord, RecordId, cover,
+};
 use bunraku_wire::api::{NumberedEvent, ReportEvent, ReportPage, ReportSummary, RunMode};
-use flate2::read::GzDecoder;
 use futures::{StreamExt, TryStreamExt};
+use jiff::Timestamp;
 use serde_json::{Map, Value};
 
+use super::event_code::{self, end_of};
 use super::head::ReportHead;
-use super::{ReportPlace, Reports, blob_error};
+use super::{Reports, decode_record};
 use crate::presence::StoredConnection;
 use crate::{ServiceError, document, keys};
 
 /// The most reports examined for one page.
 const LOOKED_AT: usize = 5_000;
-/// The index entries read at a time for readers who see only some of them.
-const INDEX_PAGE: usize = 1_000;
+/// The records read at a time for readers who see only some of them.
+const PAGE_FOR_SOME: usize = 1_000;
 /// The number of heads read concurrently.
 const AT_ONCE: usize = 16;
+/// The number of matches that tell whether an id is ambiguous.
+const FOUND: usize = 10;
+/// The most reports read from history at a time.
+const PAGE: usize = 200;
 
 fn no_such_report(node: &NodeName, run: NodeRunId) -> ServiceError {
     ServiceError::NotFound {
         what: format!("a report of run {run} of `{node}`"),
         hint: Some("list reports with `bunraku report list`".to_owned()),
     }
-}
-
-/// Reads compressed events, one line each.
-fn unzip(zipped: &[u8]) -> Result<Vec<NumberedEvent>, ServiceError> {
-    let unreadable =
-        |source: std::io::Error| ServiceError::internal("cannot read a report's events", source);
-    let mut events = Vec::new();
-    for line in BufReader::new(GzDecoder::new(zipped)).lines() {
-        let line = line.map_err(unreadable)?;
-        let event = serde_json::from_str(&line).map_err(|error| unreadable(error.into()))?;
-        events.push(event);
-    }
-    Ok(events)
 }
 
 /// The filter of a report list.
@@ -57,9 +50,9 @@ pub struct ReportFilter {
 }
 
 impl ReportFilter {
-    fn may_see(&self, node: &NodeName) -> bool {
+    fn may_see(&self, node: &str) -> bool {
         let mut within = self.within.iter();
-        within.all(|within| within.contains(node))
+        within.all(|within| within.iter().any(|it| it.as_str() == node))
     }
 }
 
@@ -67,10 +60,11 @@ impl Reports {
     /// Returns reports, newest first.
     pub async fn list(&self, filter: &ReportFilter) -> Result<ReportPage, ServiceError> {
         let limit = filter.limit.max(1);
+        // The state store has every unfinished report.
         let heads = match (&filter.node, filter.unfinished) {
-            (Some(node), _) => self.heads_of(node).await?,
+            (Some(node), true) => self.heads_of(node).await?,
             (None, true) => self.open_heads().await?,
-            (None, false) => return self.newest(filter, limit).await,
+            (_, false) => return self.newest(filter, limit).await,
         };
         let mut reports = self.summaries(heads).await?;
         reports.retain(|report| matches_filter(filter, report));
@@ -92,41 +86,72 @@ impl Reports {
             Some(after) => Some(checked_position(after)?),
             None => None,
         };
-        let at_once = limit.min(AT_ONCE * 8);
+        let at_once = limit.min(PAGE);
         let mut found = FoundReports::default();
         loop {
-            let range = Range {
-                after: after.clone(),
-                limit: match filter.within {
-                    None => at_once,
-                    Some(_) => INDEX_PAGE,
-                },
-                ..Range::prefix(keys::REPORT_TIMES)
+            let size = match filter.within {
+                None => at_once,
+                Some(_) => PAGE_FOR_SOME,
             };
-            let page = self.store.range(range).await?;
-            after = page.items.last().map(|entry| entry.key.clone());
-            let mut seen: Vec<(String, ReportPlace)> = Vec::new();
-            for entry in &page.items {
-                let place: ReportPlace = document::decode(entry)?;
-                if filter.may_see(&place.node) {
-                    seen.push((entry.key.clone(), place));
-                }
-            }
+            let (records, more) = self.page_of_records(filter, after.clone(), size).await?;
+            after = records.last().map(HistoryPosition::of).or(after);
+            let seen: Vec<HistoryRecord> = (records.into_iter())
+                .filter(|record| filter.may_see(&record.id.owner))
+                .collect();
             for some in seen.chunks(at_once) {
-                let places = some.iter().map(|(_, place)| place.clone()).collect();
-                let summaries = self.summaries(self.heads_at(places).await?).await?;
+                let heads = futures::stream::iter(some.to_vec())
+                    .map(async |record| self.newest_version(&record).await)
+                    .buffered(AT_ONCE);
+                let heads: Vec<ReportHead> = heads.try_collect().await?;
+                let summaries = self.summaries(heads).await?;
                 if found.add(some, summaries, filter, limit) {
                     return Ok(ReportPage {
                         reports: found.reports,
-                        next: found.last,
+                        next: found.last.map(|last| position_text(&last)),
                     });
                 }
             }
-            if !page.more {
+            if !more {
                 let (reports, next) = (found.reports, None);
                 return Ok(ReportPage { reports, next });
             }
         }
+    }
+
+    /// Returns the next records of all places of history, newest first.
+    async fn page_of_records(
+        &self,
+        filter: &ReportFilter,
+        after: Option<HistoryPosition>,
+        limit: usize,
+    ) -> Result<(Vec<HistoryRecord>, bool), ServiceError> {
+        let history = self.histories.current().await?;
+        let wanted = HistoryFilter {
+            owner: filter.node.as_ref().map(NodeName::to_string),
+            // The state store has no index of problems: its records are all looked at.
+            problems: filter.failed && !history.is_in_store() && history.from.is_none(),
+            after,
+            limit,
+            ..HistoryFilter::default()
+        };
+        let (mut all, mut more) = (BTreeMap::new(), false);
+        for source in history.sources()? {
+            let page = source.list(&wanted).await?;
+            more |= page.more;
+            for record in page.records {
+                let place = std::cmp::Reverse((record.at, record.id.id.clone()));
+                all.insert((place, record.id.owner.clone()), record);
+            }
+        }
+        more |= all.len() > limit;
+        Ok((all.into_values().take(limit).collect(), more))
+    }
+
+    /// Returns the head in the state store if there is one. It is newer than its copy in history.
+    async fn newest_version(&self, record: &HistoryRecord) -> Result<ReportHead, ServiceError> {
+        let head = decode_record(record)?;
+        let known = self.head(&head.node, head.run).await?;
+        Ok(known.map_or(head, |known| known.document))
     }
 
     /// Finds one report by the id of its run, by that of a request that it
@@ -141,28 +166,32 @@ impl Reports {
         if text.is_empty() || !text.bytes().all(plausible) {
             return Err(not_found());
         }
-        let range = Range {
-            limit: 2,
-            ..Range::prefix(format!("{}{text}", keys::REPORT_IDS))
-        };
-        let page = self.store.range(range).await?;
-        let mut places = page.items.iter().map(document::decode::<ReportPlace>);
-        let place = places.next().ok_or_else(not_found)??;
-        if let Some(other) = places.next()
-            && other?.run != place.run
+        let mut found: BTreeSet<FoundRecord> = BTreeSet::new();
+        for source in self.histories.current().await?.sources()? {
+            found.extend(source.find(&text, FOUND).await?);
+        }
+        let first = found.first().ok_or_else(not_found)?;
+        let is_same_id = |other: &&FoundRecord| other.alias == first.alias;
+        if let Some(other) = found
+            .iter()
+            .find(|it| is_same_id(it) && it.record.owner != first.record.owner)
         {
+            return Err(ServiceError::Conflict {
+                message: format!(
+                    "`{}` and `{}` both report run `{text}`",
+                    first.record.owner, other.record.owner
+                ),
+                hint: Some("a node may claim a run of another one: list the reports of each with `bunraku report list --node`".to_owned()),
+            });
+        }
+        if found.iter().any(|other| other.record != first.record) {
             return Err(ServiceError::Invalid {
                 message: format!("more than one run begins with `{text}`"),
                 hint: Some("give more characters of its id".to_owned()),
             });
         }
-        if let [first, ..] = place.also_claimed_by.as_slice() {
-            return Err(ServiceError::Conflict {
-                message: format!("`{}` and `{first}` both report run `{text}`", place.node),
-                hint: Some("a node may claim a run of another one: list the reports of each with `bunraku report list --node`".to_owned()),
-            });
-        }
-        self.show(&place.node, place.run).await
+        let (node, run) = place_of(&first.record).ok_or_else(not_found)?;
+        self.show(&node, run).await
     }
 
     /// Returns one report.
@@ -234,73 +263,50 @@ impl Reports {
         head: &ReportHead,
         from: u64,
     ) -> Result<Vec<NumberedEvent>, ServiceError> {
-        let (node, run) = (&head.node, head.run);
-        let mut current = head.clone();
+        let id = RecordId::new(head.node.as_str(), head.run.to_string());
+        let mut is_first = true;
         loop {
-            let mut events = match (current.content, current.packed) {
-                (Some(content), _) => self.in_one_piece(content).await?,
-                (None, true) => self.packed(node, run).await?,
-                (None, false) => self.chunks(node, run, from).await?,
+            let history = if is_first {
+                self.histories.current().await?
+            } else {
+                // It may have been moved to a place that is not known here yet.
+                self.histories.refresh().await?
             };
-            let end = events.last().map_or(from, end_of);
-            if current.is_settled() || end >= head.next {
-                events.retain(|event| end_of(event) > from);
+            let mut chunks = Vec::new();
+            for source in history.sources()? {
+                let at = bunraku_store::history::in_microseconds(head.first_received);
+                chunks.extend(source.events(&id, at, from).await?);
+            }
+            let events = event_code::assemble(&cover(chunks, from), from, head.next)?;
+            let reached = events.last().map_or(from, end_of);
+            if reached >= head.next || self.are_deleted(head).await? {
                 return Ok(events);
             }
-            // Compacted between reading the head and reading the chunks.
-            current = self.existing(node, run).await?;
-        }
-    }
-
-    /// Returns the events that are not compacted yet, from the chunk that contains `from`.
-    pub(super) async fn chunks(
-        &self,
-        node: &NodeName,
-        run: NodeRunId,
-        from: u64,
-    ) -> Result<Vec<NumberedEvent>, ServiceError> {
-        let prefix = keys::report_events_of(node, run);
-        let mut range = Range::prefix(&prefix);
-        if from > 0 {
-            let keys = document::keys_under(&*self.store, &prefix).await?;
-            let wanted = keys::report_events(node, run, from);
-            let holding = keys.partition_point(|key| *key <= wanted).saturating_sub(1);
-            range.after = holding.checked_sub(1).map(|before| keys[before].clone());
-        }
-        let mut events = Vec::new();
-        loop {
-            let page = self.store.range(range.clone()).await?;
-            for entry in &page.items {
-                events.extend(document::decode::<Vec<NumberedEvent>>(entry)?);
-                range.after = Some(entry.key.clone());
+            if !is_first {
+                // Without a head, the report was deleted meanwhile.
+                self.existing(&head.node, head.run).await?;
+                let what = format!("events from {reached} on are missing in history");
+                return Err(ServiceError::internal(what, std::io::Error::other(id.id)));
             }
-            if !page.more {
-                return Ok(events);
-            }
+            is_first = false;
         }
     }
 
-    async fn in_one_piece(&self, content: ContentId) -> Result<Vec<NumberedEvent>, ServiceError> {
-        let zipped = self.blobs.read(content).await.map_err(blob_error)?;
-        unzip(&zipped)
+    /// Returns whether a report is older than the events that are kept.
+    async fn are_deleted(&self, head: &ReportHead) -> Result<bool, ServiceError> {
+        let since = self.events_since().await?;
+        Ok(since.is_some_and(|since| head.first_received < since))
     }
 
-    async fn packed(
-        &self,
-        node: &NodeName,
-        run: NodeRunId,
-    ) -> Result<Vec<NumberedEvent>, ServiceError> {
-        match self.store.get(&keys::report_packed(node, run)).await? {
-            Some(entry) => unzip(&entry.value),
-            None => Err(no_such_report(node, run)),
-        }
+    /// Returns the time before which events were deleted.
+    async fn events_since(&self) -> Result<Option<Timestamp>, ServiceError> {
+        let history = self.histories.current().await?;
+        Ok(history.active()?.events_since().await?)
     }
 
     async fn existing(&self, node: &NodeName, run: NodeRunId) -> Result<ReportHead, ServiceError> {
-        match self.head(node, run).await? {
-            Some(known) => Ok(known.document),
-            None => Err(no_such_report(node, run)),
-        }
+        let head = self.head_of(node, run).await?;
+        head.ok_or_else(|| no_such_report(node, run))
     }
 
     /// Returns one run's report, without its events.
@@ -309,7 +315,11 @@ impl Reports {
         node: &NodeName,
         run: NodeRunId,
     ) -> Result<Option<ReportHead>, ServiceError> {
-        Ok(self.head(node, run).await?.map(|head| head.document))
+        if let Some(known) = self.head(node, run).await? {
+            return Ok(Some(known.document));
+        }
+        let record = self.histories.record(node, run).await?;
+        record.as_ref().map(decode_record).transpose()
     }
 
     /// Returns a node's newest report, without its events.
@@ -340,21 +350,17 @@ impl Reports {
 
     async fn open_heads(&self) -> Result<Vec<ReportHead>, ServiceError> {
         let open = document::keys_under(&*self.store, keys::OPEN_REPORTS).await?;
-        let places = open.iter().filter_map(|key| {
-            let (node, run) = keys::parse_open_report(key)?;
-            Some(ReportPlace {
-                node,
-                run,
-                also_claimed_by: Vec::new(),
-            })
-        });
+        let places = open.iter().filter_map(|key| keys::parse_open_report(key));
         self.heads_at(places.collect()).await
     }
 
     /// Reads the heads that exist.
-    async fn heads_at(&self, places: Vec<ReportPlace>) -> Result<Vec<ReportHead>, ServiceError> {
+    async fn heads_at(
+        &self,
+        places: Vec<(NodeName, NodeRunId)>,
+    ) -> Result<Vec<ReportHead>, ServiceError> {
         let heads: Vec<_> = futures::stream::iter(places)
-            .map(async |place| self.head(&place.node, place.run).await)
+            .map(async |(node, run)| self.head(&node, run).await)
             .buffered(AT_ONCE)
             .try_collect()
             .await?;
@@ -367,11 +373,17 @@ impl Reports {
 
     /// Returns the summaries, with the connection state of nodes whose run is unfinished.
     async fn summaries(&self, heads: Vec<ReportHead>) -> Result<Vec<ReportSummary>, ServiceError> {
+        // A report can be shown while history does not answer.
+        let since = if heads.iter().any(|head| head.elsewhere) {
+            self.events_since().await.unwrap_or(None)
+        } else {
+            None
+        };
         let mut connected: HashMap<NodeName, bool> = HashMap::new();
         let mut summaries = Vec::with_capacity(heads.len());
         for head in heads {
             if head.finished.is_some() {
-                summaries.push(head.summary(false));
+                summaries.push(head.summary(false, since));
                 continue;
             }
             let there = match connected.get(&head.node) {
@@ -382,7 +394,7 @@ impl Reports {
                     there
                 }
             };
-            summaries.push(head.summary(!there));
+            summaries.push(head.summary(!there, since));
         }
         Ok(summaries)
     }
@@ -396,8 +408,9 @@ impl Reports {
     }
 }
 
-fn end_of(event: &NumberedEvent) -> u64 {
-    event.number + event.event.width()
+/// Names that never were written are in no record.
+fn place_of(id: &RecordId) -> Option<(NodeName, NodeRunId)> {
+    Some((NodeName::new(&id.owner).ok()?, id.id.parse().ok()?))
 }
 
 /// A page of a list, as far as it is read.
@@ -406,29 +419,25 @@ struct FoundReports {
     reports: Vec<ReportSummary>,
     /// The position of the last report that was examined. The reader may see it: the position of
     /// a hidden one would reveal that it exists.
-    last: Option<String>,
+    last: Option<HistoryPosition>,
     looked_at: usize,
 }
 
 impl FoundReports {
-    /// Adds what matches, in the order of the positions. Returns whether the page is complete.
+    /// Adds what matches, in the order of the records. Returns whether the page is complete.
     fn add(
         &mut self,
-        some: &[(String, ReportPlace)],
+        some: &[HistoryRecord],
         summaries: Vec<ReportSummary>,
         filter: &ReportFilter,
         limit: usize,
     ) -> bool {
-        let mut by_run: HashMap<NodeRunId, ReportSummary> = summaries
-            .into_iter()
-            .map(|report| (report.run, report))
-            .collect();
-        for (key, place) in some {
-            self.last = Some(key.clone());
+        for (record, report) in some.iter().zip(summaries) {
+            self.last = Some(HistoryPosition::of(record));
             self.looked_at += 1;
-            let report = by_run.remove(&place.run);
-            self.reports
-                .extend(report.filter(|report| matches_filter(filter, report)));
+            if matches_filter(filter, &report) {
+                self.reports.push(report);
+            }
             if self.reports.len() == limit {
                 return true;
             }
@@ -444,12 +453,17 @@ fn matches_filter(filter: &ReportFilter, report: &ReportSummary) -> bool {
         && filter.within.as_ref().is_none_or(is_within)
 }
 
-fn checked_position(after: &str) -> Result<String, ServiceError> {
-    if after.starts_with(keys::REPORT_TIMES) && after.len() < 200 {
-        Ok(after.to_owned())
-    } else {
-        Err(ServiceError::invalid(
-            "`after` does not belong to a page of reports",
-        ))
-    }
+/// The cursor of a page, in the form of the keys by which the state store orders reports.
+fn position_text(position: &HistoryPosition) -> String {
+    format!("{}/{}", keys::report_times_from(position.at), position.id)
+}
+
+fn checked_position(after: &str) -> Result<HistoryPosition, ServiceError> {
+    let parsed = keys::parse_report_time(after).filter(|_| after.len() < 200);
+    let (at, run) = parsed
+        .ok_or_else(|| ServiceError::invalid("`after` does not belong to a page of reports"))?;
+    Ok(HistoryPosition {
+        at,
+        id: run.to_string(),
+    })
 }

@@ -139,6 +139,7 @@ fn repeated(
         RepeatEffect::Counted(Box::new(ReportHead {
             repeats: Some(next_repeats(newest.repeats, arrival.run, arrival.now)),
             last_received: arrival.now,
+            newest_batch: None,
             ..newest.clone()
         }))
     })

@@ -1,125 +1,85 @@
-//! Compaction of finished reports, and deletion of old ones.
+//! What happens to a report after its last event, and how old reports are deleted.
 //!
-//! The events of a small report become one value, those of a large one a blob.
+//! In the state store, the events of a small report become one value, those of a large one a blob.
+//! With a history of its own, the head of each finished report leaves the state store as soon as a
+//! newer one takes its place, and old periods of history are dropped whole.
 //!
-//! Both are safe to skip and to repeat, on any number of servers: the head is
+//! All of it is safe to skip and to repeat, on any number of servers: the head is
 //! compared, and [`Reports::upkeep`] finds leftovers.
 
-use std::io::Write;
+use bunraku_model::{NodeName, NodeRunId};
+use bunraku_store::history::{HistoryPart, RecordId};
+use bunraku_store::{Transaction, settle};
+use bunraku_wire::api::RunMode;
+use jiff::Timestamp;
 
-use bunraku_model::{ContentId, NodeName, NodeRunId};
-use bunraku_store::blobs::Pins;
-use bunraku_store::{Range, Swap, Transaction, compare_and_swap, settle};
-use bunraku_wire::api::NumberedEvent;
-use flate2::Compression;
-use flate2::write::GzEncoder;
-
+use super::Reports;
 use super::head::ReportHead;
-use super::{ReportPlace, Reports, blob_error, indexed_ids};
+use super::history::HistoryPlace;
+use super::last_run::StoredLastRun;
 use crate::document::{self, Versioned};
 use crate::{ServiceError, keys};
 
-/// The number of reports read at a time when looking for old ones.
-const PAGE: usize = 200;
-/// The most bytes of compressed events that become a value in the store. A blob of this size costs
-/// seven writes and four more keys.
-const LARGEST_PACKED: usize = 16 << 10;
-
 impl Reports {
-    /// Runs after the last event: moves the events into one blob, and deletes the
-    /// reports beyond the node's limit.
+    /// Runs after the last event.
     pub async fn settle(&self, node: &NodeName, run: NodeRunId) -> Result<(), ServiceError> {
-        self.compact(node, run).await?;
-        self.keep_newest(node).await
+        if self.histories.current().await?.is_in_store() {
+            self.histories.in_store.compact(node, run).await?;
+            self.keep_newest(node).await
+        } else {
+            self.remove_superseded(node).await
+        }
     }
 
-    /// Settles leftovers and deletes reports that are too old. Returns how many it deleted.
+    /// Settles leftovers and deletes what is too old. Returns the number of deleted reports or
+    /// periods.
     pub async fn upkeep(&self) -> Result<usize, ServiceError> {
+        let history = self.histories.current().await?;
+        if !history.is_in_store() {
+            let active = history.active()?;
+            let options = &self.options;
+            let mut dropped = 0;
+            for (part, kept_for) in [
+                (HistoryPart::Events, options.events_kept_for),
+                (HistoryPart::Records, options.heads_kept_for),
+            ] {
+                if let Some(before) = self.time_before(kept_for) {
+                    dropped += active.drop_before(part, before).await?;
+                }
+            }
+            return Ok(dropped);
+        }
         for key in document::keys_under(&*self.store, keys::OPEN_REPORTS).await? {
             if let Some((node, run)) = keys::parse_open_report(&key) {
-                self.compact(&node, run).await?;
+                self.histories.in_store.compact(&node, run).await?;
             }
         }
-        let kept_for = jiff::SignedDuration::try_from(self.options.kept_for)
-            .unwrap_or(jiff::SignedDuration::MAX);
-        let Ok(oldest) = self.clock.now().checked_sub(kept_for) else {
-            return Ok(0);
-        };
-        let mut deleted = 0;
-        loop {
-            let range = Range {
-                after: Some(keys::report_times_from(oldest)),
-                limit: PAGE,
-                ..Range::prefix(keys::REPORT_TIMES)
-            };
-            let page = self.store.range(range).await?;
-            for entry in &page.items {
-                let place: ReportPlace = document::decode(entry)?;
-                self.delete(&place.node, place.run).await?;
-                // Delete pointers to deleted reports too.
-                let pointer = Transaction::new().delete(entry.key.clone());
-                settle(&*self.store, pointer).await?;
-                deleted += 1;
+        match self.time_before(self.options.kept_for) {
+            Some(before) => {
+                let active = history.active()?;
+                Ok(active.drop_before(HistoryPart::Records, before).await?)
             }
-            if !page.more {
-                return Ok(deleted);
-            }
+            None => Ok(0),
         }
+    }
+
+    fn time_before(&self, kept_for: std::time::Duration) -> Option<Timestamp> {
+        let kept_for = jiff::SignedDuration::try_from(kept_for).ok()?;
+        self.clock.now().checked_sub(kept_for).ok()
     }
 
     /// Deletes every report of a node.
     pub async fn forget(&self, node: &NodeName) -> Result<(), ServiceError> {
-        for key in document::keys_under(&*self.store, &keys::reports_of(node)).await? {
-            if let Some((node, run)) = keys::parse_report(&key) {
-                self.delete(&node, run).await?;
-            }
+        for source in self.histories.current().await?.sources()? {
+            source.remove_owner(node.as_str()).await?;
         }
+        let heads = Transaction::new()
+            .delete_prefix(keys::reports_of(node))
+            .delete_prefix(keys::open_reports_of(node));
+        settle(&*self.store, heads).await?;
         let outputs = Transaction::new().delete_prefix(keys::node_outputs(node));
         settle(&*self.store, outputs).await?;
         Ok(())
-    }
-
-    /// Does nothing for a run that is in progress or already compacted.
-    async fn compact(&self, node: &NodeName, run: NodeRunId) -> Result<(), ServiceError> {
-        let held = Pins::default();
-        let pins = &held;
-        let outcome = compare_and_swap(&*self.store, |_| async move {
-            let Some(known) = self.head(node, run).await? else {
-                let leftover = Transaction::new().delete(keys::open_report(node, run));
-                return Ok(Swap::Write(leftover, ()));
-            };
-            if known.document.finished.is_none() || known.document.is_settled() {
-                return Ok(Swap::Done(()));
-            }
-            let zipped = zip(&self.chunks(node, run, 0).await?);
-            if zipped.len() <= LARGEST_PACKED {
-                return Ok(Swap::Write(settled_small(&known, zipped), ()));
-            }
-            let written =
-                (self.blobs.put(&mut zipped.as_slice(), None).await).map_err(blob_error)?;
-            pins.add(written.pin);
-            let transaction = self.point_to(&known, written.info.id).await?;
-            Ok(Swap::Write(transaction, ()))
-        })
-        .await;
-        held.release().await.map_err(blob_error)?;
-        outcome
-    }
-
-    async fn point_to(
-        &self,
-        known: &Versioned<ReportHead>,
-        content: ContentId,
-    ) -> Result<Transaction, ServiceError> {
-        let (node, run) = (&known.document.node, known.document.run);
-        let head = ReportHead {
-            content: Some(content),
-            ..known.document.clone()
-        };
-        self.blobs
-            .reference_in(settled(known, &head), content, &referrer(node, run))
-            .await
-            .map_err(blob_error)
     }
 
     async fn keep_newest(&self, node: &NodeName) -> Result<(), ServiceError> {
@@ -137,75 +97,70 @@ impl Reports {
         Ok(())
     }
 
-    pub(super) async fn delete(&self, node: &NodeName, run: NodeRunId) -> Result<(), ServiceError> {
-        compare_and_swap(&*self.store, |_| async {
-            let Some(known) = self.head(node, run).await? else {
-                return Ok(Swap::Done(()));
-            };
+    /// Removes the heads that only history needs. History closes each one first, so that a late
+    /// message cannot begin the report again.
+    pub(super) async fn remove_superseded(&self, node: &NodeName) -> Result<(), ServiceError> {
+        let mut heads: Vec<Versioned<ReportHead>> = Vec::new();
+        for entry in document::read_all(&*self.store, &keys::reports_of(node)).await? {
+            let document = document::decode(&entry)?;
+            heads.push(Versioned { document, entry });
+        }
+        let key = keys::node_last_run(node);
+        let last = document::read::<StoredLastRun>(&*self.store, &key).await?;
+        let last = last.map(|last| last.document.last_run.run);
+        let heads_of = |known: &Versioned<ReportHead>| known.document.clone();
+        let all: Vec<ReportHead> = heads.iter().map(heads_of).collect();
+        let needed = needed_heads(&all, last);
+        for known in heads {
             let head = &known.document;
-            let key = keys::report(node, run);
-            let mut transaction = Transaction::new()
+            if needed.contains(&head.run) || !head.elsewhere {
+                continue;
+            }
+            let history = self.histories.current().await?;
+            // Its first events are still to be moved, and the head leads to them.
+            if history.from.is_some() && self.histories.in_store.holds(head).await? {
+                continue;
+            }
+            history.active()?.close(head.record()).await?;
+            let key = keys::report(node, head.run);
+            let transaction = Transaction::new()
                 .when_unchanged(&key, Some(&known.entry))
-                .delete(key)
-                .delete(keys::report_time(head.first_received, run))
-                .delete(keys::open_report(node, run))
-                .delete(keys::report_packed(node, run))
-                .delete_prefix(keys::report_events_of(node, run));
-            for id in indexed_ids(head) {
-                let key = keys::report_id(id);
-                let place = document::read::<ReportPlace>(&*self.store, &key).await?;
-                // An entry of another node stays, whatever this report claims.
-                if let Some(place) = place
-                    && place.document.node == *node
-                {
-                    transaction = transaction
-                        .when_unchanged(&key, Some(&place.entry))
-                        .delete(key);
-                }
+                .delete(key);
+            settle(&*self.store, transaction).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn delete(&self, node: &NodeName, run: NodeRunId) -> Result<(), ServiceError> {
+        let id = RecordId::new(node.as_str(), run.to_string());
+        for source in self.histories.current().await?.sources()? {
+            if source.kind() != HistoryPlace::Store.as_str() {
+                source.remove(&id).await?;
             }
-            if let Some(content) = head.content {
-                transaction = self
-                    .blobs
-                    .unreference_in(transaction, content, &referrer(node, run))
-                    .map_err(blob_error)?;
-            }
-            Ok(Swap::Write(transaction, ()))
-        })
-        .await
+        }
+        self.histories.in_store.delete(node, run, true).await
     }
 }
 
-/// Replaces the head of a finished report, and removes the events in their batches.
-fn settled(known: &Versioned<ReportHead>, head: &ReportHead) -> Transaction {
-    let key = keys::report(&head.node, head.run);
-    Transaction::new()
-        .when_unchanged(&key, Some(&known.entry))
-        .put(key, document::encode(head))
-        .delete(keys::open_report(&head.node, head.run))
-        .delete_prefix(keys::report_events_of(&head.node, head.run))
-}
-
-/// Stores the events of a small report as one value.
-fn settled_small(known: &Versioned<ReportHead>, zipped: Vec<u8>) -> Transaction {
-    let head = ReportHead {
-        packed: true,
-        ..known.document.clone()
+/// Returns the runs whose heads stay in the state store: unfinished ones, the newest finished one,
+/// and the newest one that applied a catalog.
+fn needed_heads(heads: &[ReportHead], last: Option<NodeRunId>) -> Vec<NodeRunId> {
+    let newest = |wanted: &dyn Fn(&&ReportHead) -> bool| {
+        let heads = heads.iter().filter(wanted);
+        heads
+            .max_by_key(|head| (head.first_received, head.run))
+            .map(|head| head.run)
     };
-    let key = keys::report_packed(&head.node, head.run);
-    settled(known, &head).put(key, zipped)
-}
-
-fn referrer(node: &NodeName, run: NodeRunId) -> String {
-    format!("report/{node}/{run}")
-}
-
-/// Compresses events, one line each.
-fn zip(events: &[NumberedEvent]) -> Vec<u8> {
-    let mut zipped = GzEncoder::new(Vec::new(), Compression::default());
-    for event in events {
-        serde_json::to_writer(&mut zipped, event)
-            .expect("events are plain data that JSON can hold");
-        zipped.write_all(b"\n").expect("a Vec takes everything");
-    }
-    zipped.finish().expect("a Vec takes everything")
+    let is_finished = |head: &&ReportHead| head.finished.is_some();
+    let is_applied = |head: &&ReportHead| {
+        head.finished.is_some()
+            && head.started.catalog.is_some()
+            && head.started.mode == RunMode::Enforce
+    };
+    let open = heads.iter().filter(|head| head.finished.is_none());
+    let mut needed: Vec<NodeRunId> = open.map(|head| head.run).collect();
+    needed.extend(last);
+    needed.extend(newest(&is_finished));
+    needed.extend(newest(&is_applied));
+    needed
 }

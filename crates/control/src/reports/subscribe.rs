@@ -126,10 +126,10 @@ impl ReportSubscription {
                 .collect();
         }
         if let Some((node, run)) = self.unread.front().cloned() {
-            let head = self.reports.head(&node, run).await?;
+            let head = self.reports.head_of(&node, run).await?;
             self.unread.pop_front();
             if let Some(head) = head {
-                self.note(&head.document);
+                self.note(&head);
             }
             return Ok(());
         }

@@ -31,7 +31,17 @@ async fn readyz(call: Call<CheckReadiness>) -> HandlerResult<CheckReadiness> {
     }
     let key = keys::server(services.identity.id);
     match tokio::time::timeout(PATIENCE, services.store.get(&key)).await {
-        Ok(Ok(Some(_))) => ready(services.store.space()),
+        Ok(Ok(Some(_))) => {
+            let mut text = ready(services.store.space())?;
+            if let Ok(state) = services.reports.history_state().await
+                && let Some((why, seconds)) = state.outage
+            {
+                text.push_str(&format!(
+                    "warning: history is unavailable for {seconds} s ({why}): agents keep their reports and send them later\n"
+                ));
+            }
+            Ok(text)
+        }
         Ok(Ok(None)) => Err(ErrorReply::unavailable(
             "this server is not registered in the store",
         )),
@@ -62,6 +72,11 @@ async fn metrics(call: Call<ShowMetrics>) -> HandlerResult<ShowMetrics> {
     let lasting = services.store.without_majority_for().unwrap_or_default();
     let seconds = i64::try_from(lasting.as_secs()).unwrap_or(i64::MAX);
     services.metrics.without_majority.set(seconds);
+    if let Ok(state) = services.reports.history_state().await {
+        let seconds = state.outage.map_or(0, |(_, seconds)| seconds.max(1));
+        let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
+        services.metrics.history_unavailable.set(seconds);
+    }
     if let Some(space) = services.store.space() {
         services.metrics.store_space(&space);
     }

@@ -2,6 +2,7 @@
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};
+use bunraku_store::history::HistoryError;
 use bunraku_store::{NoMajority, StoreError};
 use bunraku_wire::api::{Problem, ProblemBody, ProblemCode};
 use http::{StatusCode, header};
@@ -13,6 +14,10 @@ use bunraku_control::error::chain;
 const FULL_HINT: &str = "deletions still work; see `bunraku cluster status`, or raise the quota of \
                          the datastores";
 /// Seconds after which a node may try again when the store is full.
+/// The seconds after which an agent sends its report again while history is unavailable.
+const RETRY_HISTORY: u64 = 5;
+const HISTORY_HINT: &str =
+    "agents keep their reports and send them later; see why with `bunraku status`";
 const RETRY_WHEN_FULL: u64 = 30;
 
 /// An error reply.
@@ -190,11 +195,32 @@ impl From<ServiceError> for ErrorReply {
                 Some(hint),
             ),
             ServiceError::Store(error) => error.into(),
+            ServiceError::History(error) => error.into(),
             ServiceError::Document { .. } | ServiceError::Internal { .. } => {
                 tracing::error!(error = %chain(&error), "a request failed");
                 Self::internal()
             }
         }
+    }
+}
+
+impl From<HistoryError> for ErrorReply {
+    fn from(error: HistoryError) -> Self {
+        tracing::warn!(error = %chain(&error), "history is unavailable");
+        let message = match &error {
+            // The source may name files and addresses, which are for operators of the server.
+            HistoryError::Full { .. } => "history is full; nothing was done",
+            HistoryError::Busy { .. } => "history is busy; nothing was done",
+            _ => "history is unavailable; nothing was done",
+        };
+        let mut refusal = Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            ProblemCode::Unavailable,
+            message.to_owned(),
+            Some(HISTORY_HINT.to_owned()),
+        );
+        refusal.body.retry_after_seconds = Some(RETRY_HISTORY);
+        refusal
     }
 }
 

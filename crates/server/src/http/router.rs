@@ -15,9 +15,9 @@ use super::endpoint::Routes;
 use super::reply::ErrorReply;
 use super::routes::{
     Services, access as access_rules, approvals, audit as audit_routes, authority, catalogs,
-    certificates, cluster, commands, compiles, content, environments, facts, join, locks, modules,
-    nodes, once, outputs, query, reactors, releases, reports, repositories, restore, runs, server,
-    store, targets, tokens, triggers,
+    certificates, cluster, commands, compiles, content, environments, facts, history, join, locks,
+    modules, nodes, once, outputs, query, reactors, releases, reports, repositories, restore, runs,
+    server, store, targets, tokens, triggers,
 };
 use super::{access, audit, health, old_data};
 
@@ -60,6 +60,7 @@ fn routes(options: &RouterOptions) -> Routes {
     let routes = certificates::add_routes(routes);
     let routes = approvals::add_routes(routes);
     let routes = authority::add_routes(routes);
+    let routes = history::add_routes(routes);
     let routes = restore::add_routes(routes);
     let routes = store::add_routes(routes);
     let routes = audit_routes::add_routes(routes);

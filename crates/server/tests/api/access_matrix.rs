@@ -58,6 +58,8 @@ const MATRIX: &[(&str, Row)] = &[
     ("AnswerCommand", OwnNode),
     ("OpenCommandStream", OwnNode),
     ("AddReportEvents", OwnNode),
+    ("ShowHistory", OperatorOnly),
+    ("MoveHistory", OperatorOnly),
     ("ListReports", OperatorOnly),
     ("FollowReports", OperatorOnly),
     ("FindReport", OperatorOnly),

@@ -38,6 +38,7 @@ mod reactors;
 mod refusals;
 mod releases;
 mod report_cost;
+mod report_history;
 mod reports;
 mod repository;
 mod revocation;

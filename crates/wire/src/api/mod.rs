@@ -14,6 +14,7 @@ mod commands;
 mod compiles;
 mod environments;
 mod facts;
+mod history;
 mod join;
 pub mod locks;
 pub mod modules;
@@ -82,6 +83,7 @@ pub use environments::{
 pub use facts::{
     FactChange, FactSetEntry, FactsDifference, FactsReceipt, FactsReply, SubmissionOrder,
 };
+pub use history::{HistoryStatus, HistoryTarget, MoveHistoryRequest};
 pub use join::{JoinReply, JoinRequest};
 pub use nodes::{ActivityReceipt, ActivityReport, DisableRequest, LastRun, NodeSummary};
 pub use page::{NEXT_PAGE_HEADER, Page, PageQuery, TOTAL_HEADER};

@@ -449,6 +449,11 @@ pub struct ReportSummary {
     pub first_received: Timestamp,
     #[schema(value_type = String, format = DateTime)]
     pub last_received: Timestamp,
+    /// Set if the report is older than the events that are kept: they were deleted up to this
+    /// time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub events_deleted_before: Option<Timestamp>,
     /// Later runs of the node's schedule with the same result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repeats: Option<ReportRepeats>,

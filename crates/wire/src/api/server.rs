@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::SpaceStatus;
+use super::{HistoryStatus, SpaceStatus};
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ServerStatus {
@@ -38,6 +38,9 @@ pub struct ServerStatus {
     /// What to add before more nodes join. Absent while there is plenty of room.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<FleetCapacity>,
+    /// Where history is, and whether it answers. For operators only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub history: Option<HistoryStatus>,
 }
 
 /// The number of nodes that the present engines carry.

@@ -4,6 +4,8 @@ use bunraku_model::{ContentId, ContentPlace};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::HistoryStatus;
+
 /// Where the fleet keeps its data.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct StoreStatus {
@@ -13,6 +15,7 @@ pub struct StoreStatus {
     /// Why S3 cannot be used now, as this server sees it. Absent if it works or is not configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub s3_problem: Option<String>,
+    pub history: HistoryStatus,
 }
 
 /// The places of content: catalogs, files, fact sets, code, packages.

@@ -29,6 +29,7 @@ mod compiles;
 mod definition;
 mod environments;
 mod facts;
+mod history;
 mod kinds;
 mod location;
 mod locks;
@@ -63,6 +64,7 @@ pub use definition::{
 };
 pub use environments::*;
 pub use facts::*;
+pub use history::*;
 pub use kinds::{
     BinaryContent, CatalogDocument, Conditional, Json, JsonLines, JsonObject, List, MediaType,
     NoBody, NoContent, NoQuery, OpenMetrics, Package, Paged, Pem, PingAnswers, PlainText,
@@ -104,6 +106,7 @@ pub fn all() -> impl Iterator<Item = &'static Definition> {
         cluster::DEFINITIONS,
         environments::DEFINITIONS,
         repositories::DEFINITIONS,
+        history::DEFINITIONS,
         restore::DEFINITIONS,
         store::DEFINITIONS,
         compiles::DEFINITIONS,

@@ -12,6 +12,7 @@ pub(super) mod compiles;
 pub(super) mod content;
 pub(super) mod environments;
 pub(super) mod facts;
+pub(crate) mod history;
 pub(super) mod join;
 pub(super) mod locks;
 pub(super) mod modules;

@@ -9,6 +9,7 @@ use crate::fleet_capacity::Engines;
 use crate::http::endpoint::{Call, HandlerResult, Routes};
 use crate::http::permit::Permit;
 use crate::http::reply::ErrorReply;
+use crate::http::routes::history::status_of;
 use crate::space_status::space_status;
 
 /// Adds the handlers of this module.
@@ -33,11 +34,14 @@ async fn show(call: Call<ShowServer>) -> HandlerResult<ShowServer> {
             call.services.placement.s3_problem(),
         ),
     };
-    let capacity = match call.caller()?.role {
-        Role::Node => None,
+    let (capacity, history) = match call.caller()?.role {
+        Role::Node => (None, None),
         Role::Operator | Role::Server => {
+            let state = call.services.reports.history_state().await?;
+            let place = call.services.placement.active();
+            let engines = Engines::of(call.services.identity.store, place, state.active);
             let nodes = call.services.metrics.fleet.nodes().unwrap_or(0);
-            Engines::of(call.services.identity.store).advice(nodes)
+            (engines.advice(nodes), Some(status_of(state)))
         }
     };
     Ok(ServerStatus {
@@ -53,6 +57,7 @@ async fn show(call: Call<ShowServer>) -> HandlerResult<ShowServer> {
         space,
         s3_problem,
         capacity,
+        history,
     })
 }
 

@@ -7,6 +7,7 @@ use bunraku_wire::api::StoreStatus;
 use bunraku_wire::endpoints::{MoveContent, ShowStore};
 
 use crate::http::endpoint::{Call, HandlerResult, Routes};
+use crate::http::routes::history::status_of;
 
 /// The time that S3 gets to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -32,6 +33,7 @@ async fn show(call: Call<ShowStore>) -> HandlerResult<ShowStore> {
         kind: services.identity.store.to_owned(),
         content: content?,
         s3_problem,
+        history: status_of(services.reports.history_state().await?),
     })
 }
 
