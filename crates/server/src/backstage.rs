@@ -17,8 +17,9 @@ pub use bunraku_compile::compiles::{
 use bunraku_control::ServiceError;
 
 pub use crate::http::{CommandStream, ConnectedAgent};
+use crate::service_options::ServiceOptions;
 use crate::services::Services;
-use crate::wiring::{ServiceOptions, Wiring, WiringParts};
+use crate::wiring::{Wiring, WiringParts};
 
 /// A server's running services.
 pub struct RunningServices {

@@ -19,8 +19,9 @@ use uuid::Uuid;
 
 use crate::credentials::{self, RequiredIdentity};
 use crate::http::{self, AcceptOptions, RouterOptions};
+use crate::service_options::ServiceOptions;
 use crate::services::Services;
-use crate::wiring::{ServiceOptions, Wiring, WiringParts, even_without_majority};
+use crate::wiring::{Wiring, WiringParts, even_without_majority};
 use bunraku_compile::catalogs::Catalogs;
 use bunraku_compile::compiles::Compiles;
 use bunraku_compile::environments::Environments;

@@ -6,10 +6,8 @@
 //!
 //! Absent here: the network. [`crate::Server`] listens, and [`crate::backstage`] does not.
 
-use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bunraku_model::{ContentPlace, Role, ServerId};
 use bunraku_signer::SignerHandle;
@@ -21,104 +19,31 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::service_options::ServiceOptions;
 use crate::services::{ServerIdentity, ServiceSet, Services};
 use crate::store_upkeep::StoreUpkeep;
 use crate::upkeep::Upkeep;
-use crate::{Cluster, ClusterLink, Liveness, NodeRates, RateOptions, UpkeepOptions};
-use bunraku_compile::catalogs::{CatalogOptions, Catalogs};
-use bunraku_compile::code::{Code, CodeOptions};
-use bunraku_compile::compiles::{
-    CompileOptions, CompileParts, CompileQueue, Compiler, Compiles, LeaseKeeper,
-};
+use crate::{Cluster, Liveness, NodeRates};
+use bunraku_compile::catalogs::Catalogs;
+use bunraku_compile::code::Code;
+use bunraku_compile::compiles::{CompileParts, CompileQueue, Compiler, Compiles, LeaseKeeper};
 use bunraku_compile::environments::Environments;
 use bunraku_compile::modules::Modules;
 use bunraku_compile::releases::ReleaseWorker;
 use bunraku_compile::{
-    AgentFeed, CatalogDiffs, CommandHub, Contents, Queries, ReleaseOptions, Releases, Repositories,
-    TargetBoard,
+    AgentFeed, CatalogDiffs, CommandHub, Contents, Queries, Releases, Repositories, TargetBoard,
 };
 use bunraku_control::former_keys::move_former_keys;
 use bunraku_control::{
-    Access, AuditLog, AuditOptions, CertificateOptions, Certificates, Clock, CommandOptions,
-    Commands, ContentPlacement, Epoch, FactHooks, FactOptions, Facts, HistoryBackends, Metrics,
-    Nodes, Presence, PresenceOptions, ReportOptions, Reports, RestoreSigns, ServiceError,
+    Access, AuditLog, Certificates, Clock, Commands, ContentPlacement, Epoch, FactHooks,
+    FactOptions, Facts, Metrics, Nodes, Presence, PresenceOptions, Reports, RestoreSigns,
+    ServiceError,
 };
 use bunraku_cues::reactors::{FactNews, ReactorInbox, ReactorLinks};
 use bunraku_cues::{Locks, Once, Reactors, Triggers};
 use bunraku_orchestrate::{
-    Approvals, Orchestration, OrchestrationLinks, OrchestrationOptions, Outputs, Plans,
-    ReactorRunParts, ReactorRuns,
+    Approvals, Orchestration, OrchestrationLinks, Outputs, Plans, ReactorRunParts, ReactorRuns,
 };
-
-/// The settings of all services.
-#[derive(Clone, Debug)]
-pub struct ServiceOptions {
-    /// Directory of code, modules and credentials.
-    pub data_dir: PathBuf,
-    /// `true` if no other process can have the store open.
-    pub exclusive_store: bool,
-    /// `true` if the files of the store were copied since the last start.
-    pub was_copied: bool,
-    pub store_kind: &'static str,
-    /// The place of content in a fleet that has none yet.
-    pub content_place: ContentPlace,
-    /// Silence after which a server counts as dead.
-    pub server_ttl: Duration,
-    /// Interval of empty lines on a silent command stream.
-    pub heartbeat: Duration,
-    /// An agent that does not answer for this long counts as lost.
-    pub agent_silence: Duration,
-    /// The budgets of each node.
-    pub rates: RateOptions,
-    /// This server's cluster member, if any.
-    pub cluster: Option<ClusterLink>,
-    pub audit: AuditOptions,
-    pub certificates: CertificateOptions,
-    pub commands: CommandOptions,
-    pub facts: FactOptions,
-    pub catalogs: CatalogOptions,
-    pub code: CodeOptions,
-    pub compiles: CompileOptions,
-    pub releases: ReleaseOptions,
-    pub reports: ReportOptions,
-    /// The backends of history beside the state store.
-    pub history: HistoryBackends,
-    pub orchestration: OrchestrationOptions,
-    /// The facts that nodes may see of each other.
-    pub visible_facts: bunraku_query::VisibleFacts,
-    pub upkeep: UpkeepOptions,
-}
-
-impl ServiceOptions {
-    /// Returns the defaults, for a server that has its store to itself.
-    pub fn new(data_dir: impl Into<PathBuf>) -> Self {
-        Self {
-            data_dir: data_dir.into(),
-            exclusive_store: true,
-            was_copied: false,
-            store_kind: "embedded",
-            content_place: ContentPlace::Default,
-            server_ttl: Duration::from_secs(10),
-            heartbeat: Duration::from_secs(20),
-            agent_silence: Duration::from_secs(90),
-            rates: RateOptions::default(),
-            cluster: None,
-            audit: AuditOptions::default(),
-            certificates: CertificateOptions::default(),
-            commands: CommandOptions::default(),
-            facts: FactOptions::default(),
-            catalogs: CatalogOptions::default(),
-            code: CodeOptions::default(),
-            compiles: CompileOptions::default(),
-            releases: ReleaseOptions::default(),
-            reports: ReportOptions::default(),
-            history: HistoryBackends::default(),
-            orchestration: OrchestrationOptions::default(),
-            visible_facts: bunraku_query::VisibleFacts::default(),
-            upkeep: UpkeepOptions::default(),
-        }
-    }
-}
 
 /// The parts that a server's services are built on.
 pub struct WiringParts {

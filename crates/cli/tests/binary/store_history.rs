@@ -52,7 +52,7 @@ async fn history_is_moved_to_postgresql_and_back_and_an_outage_is_reported() {
     run_once(&first);
     shows(&first.operator(&["store", "status"]), "history  embedded");
     let refused = first.operator(&["store", "move", "history", "--to", "postgresql"]);
-    ended(&refused, 1);
+    ended(&refused, 4);
     shows(&refused, "[server.history]");
     first.running.kill();
 
