@@ -242,7 +242,7 @@ async fn nothing_is_lost_or_doubled_when_postgresql_is_killed_and_frozen() {
     server.wait_until_ready().await;
     progressed(30).await;
     server.signal_all(Signal::STOP);
-    // Whoever asks gets an error in time, instead of waiting.
+    // The caller gets an error in time, instead of waiting.
     assert!(history.check(day(0)).await.is_err());
     eventually(async || history.outage().is_some()).await;
     server.signal_all(Signal::CONT);

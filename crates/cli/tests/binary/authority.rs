@@ -278,7 +278,7 @@ fn a_rotation_in_a_cluster_ends_with_its_period_and_reaches_every_server() {
             former_keys(&cluster, number) == 0
         });
     }
-    // It ended by itself, once, and the log says so.
+    // It ended automatically, once, and the log says so.
     let ends = || servers[0].json(&["audit", "list", "--action", "finish-rotation"]);
     eventually("it is recorded", || ends() != serde_json::json!([]));
     assert_eq!(ends().as_array().map(Vec::len), Some(1), "{}", ends());

@@ -42,7 +42,7 @@ struct Caller<'a> {
     request: &'a AcquireLock,
     lease: LeaseId,
     /// Set when the session was seen without the lock. If it holds the lock afterwards, this
-    /// request got it, whoever wrote that: the caller, or the holder before.
+    /// request got it, no matter who wrote that: the caller, or the holder before.
     was_without: AtomicBool,
 }
 

@@ -268,7 +268,7 @@ impl Place for ObjectPlace {
     async fn remove(&self, stored: StoredUpload) -> Result<(), BlobError> {
         let (path, key) = (self.path(stored.upload), object_key(stored.upload));
         let Some(note) = self.store.get(&key).await? else {
-            // Whoever removed the note removed the bytes before.
+            // The bytes were removed before the note.
             return Ok(());
         };
         let multipart = String::from_utf8_lossy(&note.value).into_owned();
